@@ -1,0 +1,1 @@
+"""Experiments on real GPUs that fill profiles."""

@@ -1,0 +1,149 @@
+"""Clusters: nodes, their GPUs, what these cost, draw and score.
+
+GPUs and nodes are numbered from 0 in the order in which they are listed; the GPUs of a node are consecutive. Names are
+for people, numbers are for policies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fairlead.errors import InputError, did_you_mean
+from fairlead.model.variability import Variability
+
+
+@dataclass(frozen=True, slots=True)
+class GpuModel:
+    """One GPU model. Memory and power are the vendor's; idle power without context and prices are typical figures."""
+
+    name: str
+    memory_mib: float
+    idle_w: float
+    peak_w: float
+    price_usd_per_h: float
+
+
+# Idle power as measured on data-centre cards (T4 9-10 W, V100 40-45, A100 54-65, H100 72, H200 73-84); prices are
+# on-demand list prices of large clouds, rounded. Override any of them in a cluster file.
+GPU_MODELS = {
+    m.name: m
+    for m in (
+        GpuModel("K80", 12_288, 26.0, 150.0, 0.45),
+        GpuModel("P100", 16_384, 26.0, 250.0, 1.00),
+        GpuModel("T4", 15_360, 10.0, 70.0, 0.53),
+        GpuModel("V100", 32_768, 42.0, 300.0, 2.50),
+        GpuModel("A10", 24_576, 20.0, 150.0, 1.00),
+        GpuModel("A100", 81_920, 60.0, 400.0, 3.70),
+        GpuModel("H100", 81_559, 72.0, 700.0, 6.90),
+        GpuModel("H200", 143_771, 78.0, 700.0, 7.90),
+    )
+}
+DEFAULT_GPU_MODEL = "V100"
+DEFAULT_NODE_BASE_W = 200.0
+"""A node without its GPUs: CPUs, memory, fans."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One machine."""
+
+    name: str
+    gpus: int
+    gpu_model: GpuModel
+    base_w: float = DEFAULT_NODE_BASE_W
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Nodes in order, with the arrays that make a placement cheap to reason about."""
+
+    nodes: tuple[Node, ...]
+    variability: Variability | None = None
+    node_of: list[int] = field(init=False, repr=False, compare=False)
+    """The node of each GPU."""
+    first_gpu: list[int] = field(init=False, repr=False, compare=False)
+    """The first GPU of each node, with the total as one entry more."""
+    least_memory_mib: float = field(init=False, repr=False, compare=False)
+    """Memory of the smallest GPU: what fits there fits everywhere."""
+
+    def __post_init__(self) -> None:
+        if not self.nodes:
+            raise InputError("a cluster needs at least one node, found none")
+        node_of: list[int] = []
+        first_gpu = [0]
+        for number, node in enumerate(self.nodes):
+            node_of.extend([number] * node.gpus)
+            first_gpu.append(len(node_of))
+        object.__setattr__(self, "node_of", node_of)
+        object.__setattr__(self, "first_gpu", first_gpu)
+        object.__setattr__(self, "least_memory_mib", min(n.gpu_model.memory_mib for n in self.nodes))
+        if self.variability is not None and self.variability.gpus != len(node_of):
+            raise InputError(
+                f"the variability profile has {self.variability.gpus} GPUs, the cluster has {len(node_of)}",
+                hint="give a profile made for this cluster",
+            )
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in all."""
+        return len(self.node_of)
+
+    def gpu_model(self, gpu: int) -> GpuModel:
+        """The model of one GPU."""
+        return self.nodes[self.node_of[gpu]].gpu_model
+
+    def gpu_name(self, gpu: int) -> str:
+        """Node and index, as people say it: `n3:0`."""
+        node = self.node_of[gpu]
+        return f"{self.nodes[node].name}:{gpu - self.first_gpu[node]}"
+
+    def with_variability(self, variability: Variability | None) -> Cluster:
+        """The same nodes with other scores."""
+        return Cluster(self.nodes, variability)
+
+    def describe(self) -> str:
+        """A few words: `16 nodes x 4 V100, 64 GPUs`."""
+        groups: dict[tuple[int, str], int] = {}
+        for node in self.nodes:
+            key = (node.gpus, node.gpu_model.name)
+            groups[key] = groups.get(key, 0) + 1
+        parts = [f"{count} nodes x {gpus} {model}" for (gpus, model), count in groups.items()]
+        return f"{' + '.join(parts)}, {self.gpus} GPUs"
+
+
+def gpu_model_named(name: str) -> GpuModel:
+    """A built-in GPU model."""
+    for known, model in GPU_MODELS.items():
+        if known.lower() == name.lower():
+            return model
+    raise InputError(f"unknown GPU model {name!r}", hint=did_you_mean(name, GPU_MODELS))
+
+
+def make_nodes(count: int, gpus: int, model: GpuModel, *, first: int = 0, prefix: str = "n") -> tuple[Node, ...]:
+    """`count` equal nodes named n0, n1, ..."""
+    return tuple(Node(f"{prefix}{first + i}", gpus, model) for i in range(count))
+
+
+_SHAPE = re.compile(r"^(\d+)x(\d+)(?::([\w.-]+))?$")
+
+
+def parse_shape(text: str) -> Cluster:
+    """`NODESxGPUS[:model]`, parts joined by `+` for a mixed cluster: `16x4`, `16x4:V100+8x8:A100`."""
+    nodes: Sequence[Node] = ()
+    for part in text.split("+"):
+        match = _SHAPE.match(part.strip())
+        if match is None:
+            raise InputError(
+                f"cluster {text!r} is neither NODESxGPUS[:model] nor a TOML file",
+                hint="for example 16x4, 16x4:V100, or cluster.toml",
+            )
+        count, gpus = int(match[1]), int(match[2])
+        if count < 1 or gpus < 1:
+            raise InputError(f"cluster {text!r} has {count} nodes of {gpus} GPUs; both must be at least 1")
+        if count * gpus > 10_000_000:
+            raise InputError(f"cluster {text!r} has {count * gpus:,} GPUs; at most 10,000,000 can be simulated")
+        model = gpu_model_named(match[3] or DEFAULT_GPU_MODEL)
+        nodes = (*nodes, *make_nodes(count, gpus, model, first=len(nodes)))
+    return Cluster(tuple(nodes))

@@ -1,0 +1,114 @@
+"""Profiles: what is known of an application, whoever runs it.
+
+`speedup` is s_p(k) of the speed equation, `locality` is L_p, `app_class` picks the column of V_p in a variability file,
+and `activity_frac` feeds the power equation.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Protocol
+
+
+class Speedup(Protocol):
+    """Speed on k GPUs as a multiple of the speed on one."""
+
+    def __call__(self, gpus: float) -> float:
+        """s(k), with s(1) = 1."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """s(k) = k^p. `p = 1` is linear."""
+
+    p: float = 1.0
+
+    def __call__(self, gpus: float) -> float:
+        """s(k)."""
+        return float(gpus**self.p)
+
+
+@dataclass(frozen=True, slots=True)
+class Amdahl:
+    """s(k) = 1 / (1 - f + f/k), f the parallel fraction."""
+
+    f: float
+
+    def __call__(self, gpus: float) -> float:
+        """s(k)."""
+        return 1.0 / (1.0 - self.f + self.f / gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Measured points, linear between them and flat beyond the last."""
+
+    widths: tuple[float, ...]
+    speedups: tuple[float, ...]
+
+    def __call__(self, gpus: float) -> float:
+        """s(k)."""
+        points = list(zip(self.widths, self.speedups, strict=True))
+        if gpus <= points[0][0]:
+            return points[0][1]
+        for (k0, s0), (k1, s1) in itertools.pairwise(points):
+            if gpus <= k1:
+                return s0 + (s1 - s0) * (gpus - k0) / (k1 - k0)
+        return points[-1][1]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What is known of one application."""
+
+    name: str = "generic"
+    app_class: str = "A"
+    """How it feels slow GPUs (PAL): A most. An unknown application is A, the worst assumption."""
+    speedup: Speedup = field(default_factory=Power)
+    locality: float = 1.0
+    """L: iteration time spanning nodes over iteration time inside one node."""
+    restart_s: float = 0.0
+    """Checkpoint, stop and start again: seconds without progress on the new GPUs after each preemption or move."""
+    checkpoint_every_s: float = 1800.0
+    """A node failure loses the progress since the last checkpoint."""
+    activity_frac: float = 0.5
+    """Mean activity of a GPU that it has to itself."""
+    memory_mib: float = 0.0
+    """Peak memory on each GPU; 0 is unknown."""
+
+    def with_options(self, *, locality: float | None = None, restart_s: float | None = None) -> Profile:
+        """The same application where an option of the run overrides the profile."""
+        return replace(
+            self,
+            locality=self.locality if locality is None else locality,
+            restart_s=self.restart_s if restart_s is None else restart_s,
+        )
+
+
+GENERIC = Profile()
+"""Linear speedup, no locality penalty, free restarts, GPUs half busy: neutral until something is known."""
+
+# Classes are those of PAL's artifact (docs/papers/pal.md); activities are the means that the EaCO paper measured for
+# ResNet-50 and VGG-16, and GENERIC's where nothing was published.
+_CATALOG = {
+    p.name.lower(): p
+    for p in (
+        GENERIC,
+        Profile("resnet50", app_class="A", activity_frac=0.37),
+        Profile("vgg19", app_class="C", activity_frac=0.48),
+        Profile("DCGAN", app_class="B"),
+        Profile("BERT", app_class="B"),
+        Profile("GPT2", app_class="B"),
+        Profile("PointNet", app_class="D"),
+    )
+}
+
+
+@lru_cache(maxsize=4096)
+def profile_named(name: str) -> Profile:
+    """The built-in profile of that name, else the generic one under that name."""
+    known = _CATALOG.get(name.lower())
+    return known if known is not None else replace(GENERIC, name=name)

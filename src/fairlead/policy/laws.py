@@ -1,0 +1,76 @@
+"""The laws that every plan must obey. One function, shared by every driver: a plan that breaks one is refused whole."""
+
+from __future__ import annotations
+
+from fairlead.errors import RunError
+from fairlead.policy.plan import Place, Plan
+from fairlead.policy.view import JobState, View
+
+
+class LawBrokenError(RunError):
+    """A policy asked for what cannot be; always a bug in the policy."""
+
+
+def check(view: View, plan: Plan) -> None:
+    """Raise `LawBrokenError` unless the whole plan can be carried out from this view."""
+    if not plan.place and not plan.evict:
+        return
+    leaving = set()
+    for job_id in plan.evict:
+        if job_id not in view.running:
+            raise LawBrokenError(f"the plan evicts job {job_id}, which does not run")
+        leaving.add(job_id)
+    placed: set[int] = set()
+    for place in plan.place:
+        if place.job_id in placed or place.job_id in leaving:
+            raise LawBrokenError(f"the plan decides twice about job {place.job_id}")
+        placed.add(place.job_id)
+    leaving |= placed
+    taken: dict[int, list[Place]] = {}
+    for place in plan.place:
+        _check_place(view, place, taken, leaving)
+
+
+def _check_place(view: View, place: Place, taken: dict[int, list[Place]], leaving: set[int]) -> None:
+    state = view.waiting.get(place.job_id) or view.running.get(place.job_id)
+    if state is None:
+        raise LawBrokenError(f"the plan places job {place.job_id}, which is not in the system")
+    gpus, job = place.gpus, state.job
+    if not job.min_gpus <= len(gpus) <= job.max_gpus:
+        raise LawBrokenError(f"{state} gets {len(gpus)} GPUs, it runs on {job.min_gpus} to {job.max_gpus}")
+    previous = -1
+    for g in gpus:
+        if g <= previous or g >= view.cluster.gpus:
+            raise LawBrokenError(f"{state} gets {gpus}: GPUs in ascending order, each once, of those that exist")
+        previous = g
+        if view.down and view.cluster.node_of[g] in view.down:
+            raise LawBrokenError(f"{state} gets GPU {g} of a node that is down")
+        others = taken.get(g)
+        if others is None:
+            others = taken[g] = []
+        staying = [j for j in view.on_gpu[g] if j not in leaving]
+        if others or staying:
+            _check_neighbours(view, state, place, g, [view.running[j] for j in staying], others)
+        if job.memory_mib:
+            _check_memory(view, state, g, staying, others)
+        others.append(place)
+
+
+def _check_neighbours(
+    view: View, state: JobState, place: Place, gpu: int, staying: list[JobState], others: list[Place]
+) -> None:
+    if not place.shared or any(not s.shared for s in staying) or any(not o.shared for o in others):
+        raise LawBrokenError(f"{state} gets GPU {gpu}, which is not free and not shared by all")
+    if state.job.kind == "service":
+        placed = [view.waiting.get(o.job_id) or view.running[o.job_id] for o in others]
+        if any(s.job.kind == "service" for s in (*staying, *placed)):
+            raise LawBrokenError(f"{state} gets GPU {gpu}, which already has a service")
+
+
+def _check_memory(view: View, state: JobState, gpu: int, staying: list[int], others: list[Place]) -> None:
+    room_mib = view.cluster.gpu_model(gpu).memory_mib
+    used_mib = state.job.memory_mib
+    used_mib += sum(view.running[j].job.memory_mib for j in staying)
+    used_mib += sum((view.waiting.get(o.job_id) or view.running[o.job_id]).job.memory_mib for o in others)
+    if used_mib > room_mib:
+        raise LawBrokenError(f"{state} gets GPU {gpu}: {used_mib:g} MiB wanted of {room_mib:g}")

@@ -1,0 +1,94 @@
+"""Least attained service: Tiresias' discretised two-dimensional queues."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from fairlead.policy.queue import Key
+from fairlead.policy.stages import Ordering, option
+from fairlead.policy.view import JobState, View
+
+_SLACK_GPU_S = 1e-6
+"""A job that is this close to a threshold has reached it: a wake-up computed for that moment may land a hair early."""
+
+
+@dataclass
+class Las(Ordering):
+    """Least attained service first, preemptive, without knowing how long jobs take (Tiresias-L, NSDI'19).
+
+    Service is GPU-time: GPUs times seconds held. Order: the queue that a job's service so far puts it in, then
+    submission. With `queues=K` there are K queues with K-1 thresholds; a job falls to the next queue when its service
+    reaches a threshold, and never rises. `thresholds=3600/36000` gives them in GPU-seconds; by default the first is
+    3,600 and each further one ten times the one before. `queues=0` does not discretise: the order is service itself,
+    looked at on every event or round.
+
+    At every event (arrival, end, fall to a lower queue) the cluster is filled greedily in that order, skipping whoever
+    does not fit; in rounds the queue is cut at the first that exceeds the cluster. Tiresias' promotion of starving jobs
+    is off there by default and is not offered here.
+
+    When not to use it: where most jobs are equally long, since it then preempts for nothing.
+    """
+
+    queues: int = option(2, "number of queues; 0 orders by service itself")
+    thresholds: tuple[float, ...] = option((), "service in GPU-seconds at which a job falls a queue, as 3600/36000")
+    _falls: list[tuple[float, int, int]] = field(default_factory=list, init=False, repr=False)
+    """(moment, job, its `starts` then) of the next fall of each running job; entries of earlier runs are stale."""
+
+    def __post_init__(self) -> None:
+        if self.queues < 0:
+            raise ValueError(f"queues={self.queues}: 0 or more")
+        if not self.thresholds:
+            self.thresholds = tuple(3600.0 * 10.0**i for i in range(max(0, self.queues - 1)))
+        if len(self.thresholds) != max(0, self.queues - 1):
+            raise ValueError(
+                f"{self.queues} queues have {max(0, self.queues - 1)} thresholds, found {len(self.thresholds)}"
+            )
+        if any(b <= a for a, b in zip((0.0, *self.thresholds), self.thresholds, strict=False)):
+            raise ValueError(f"thresholds={'/'.join(f'{t:g}' for t in self.thresholds)}: above 0 and ascending")
+
+    @property
+    def preemptive(self) -> bool:
+        """Always."""
+        return True
+
+    @property
+    def drifts(self) -> bool:
+        """Undiscretised service moves all the time."""
+        return self.queues == 0
+
+    def waiting_key(self, state: JobState, view: View) -> Key:
+        """Queue, then submission."""
+        attained = state.attained_gpu_s(view.now_s)
+        if self.drifts:
+            return (attained, state.job.id)
+        return (bisect_right(self.thresholds, attained + _SLACK_GPU_S), state.job.id)
+
+    def running_key(self, state: JobState, view: View) -> Key:
+        """The same, and note when it will fall to the next queue."""
+        key = self.waiting_key(state, view)
+        if not self.drifts and key[0] < len(self.thresholds):
+            left_gpu_s = self.thresholds[key[0]] - state.attained_gpu_s(view.now_s)
+            heapq.heappush(self._falls, (view.now_s + left_gpu_s / len(state.gpus), state.job.id, state.starts))
+        return key
+
+    def expired(self, view: View) -> list[JobState]:
+        """Jobs that fell since the last decision."""
+        fallen = []
+        while self._falls and self._falls[0][0] <= view.now_s:
+            _, job_id, starts = heapq.heappop(self._falls)
+            state = view.running.get(job_id)
+            if state is not None and state.starts == starts:
+                fallen.append(state)
+        return fallen
+
+    def wake_s(self, view: View) -> float | None:
+        """The next fall."""
+        while self._falls:
+            moment, job_id, starts = self._falls[0]
+            state = view.running.get(job_id)
+            if state is not None and state.starts == starts:
+                return moment
+            heapq.heappop(self._falls)
+        return None

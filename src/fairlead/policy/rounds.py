@@ -1,0 +1,119 @@
+"""Decisions in rounds, by the rules of PAL's simulator (docs/papers/pal.md).
+
+1. All active jobs, running and waiting, stand in one order.
+2. Walk it adding up GPUs; cut at the first job that would exceed the cluster (greedy backfill: skip it). Only the
+   prefix may run.
+3. Sticky: running jobs keep their GPUs. A waiting job of the prefix that can't be placed evicts running jobs one by one
+   from the tail of the order, never one ahead of itself, and tries again after each; if it still can't be placed, the
+   round ends.
+   Not sticky: all jobs give their GPUs back and the prefix is placed anew; the first that can't be placed ends the
+   round. A job that gets the same GPUs again has not moved.
+4. In both the jobs pick in the order that placing asks for (PAL: by class), equal ones in the order of the queue.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairlead.policy.plan import NO_FREE_GPU, Place, Plan
+from fairlead.policy.queue import Entry
+from fairlead.policy.ranked import Rank
+from fairlead.policy.view import View
+
+if TYPE_CHECKING:
+    from fairlead.policy.stack import Stack
+
+
+def decide(stack: Stack, view: View, plan: Plan) -> None:
+    """One round."""
+    prefix, waiting = _prefix(stack, view)
+    if stack.placing.sticky:
+        _place_sticky(stack, view, plan, waiting)
+    else:
+        _place_anew(stack, view, plan, prefix, waiting)
+
+
+def _prefix(stack: Stack, view: View) -> tuple[list[Rank], dict[int, Entry]]:
+    """The jobs that may run, in order, and which of them wait (taken out of the queue)."""
+    ordering, queue = stack.ordering, stack.queue
+    greedy = ordering.skips == "greedy" and not ordering.preemptive
+    running = iter(stack.ranked)
+    prefix: list[Rank] = []
+    waiting: dict[int, Entry] = {}
+    skipped: list[Entry] = []
+    room = view.up_gpus
+    rank = next(running, None)
+    while room > 0:
+        entry = queue.head()
+        if entry is None and rank is None:
+            break
+        if entry is not None:
+            candidate = Rank(ordering.as_running(entry.key, view.now_s), entry.state, entry.width)
+        if entry is None or (rank is not None and rank.key < candidate.key):
+            assert rank is not None
+            candidate, entry = rank, None
+            rank = next(running, None)
+        if candidate.width > room:
+            if not greedy:
+                break
+            if entry is not None:
+                queue.remove(entry.state.job.id)
+                skipped.append(entry)
+            continue
+        room -= candidate.width
+        prefix.append(candidate)
+        if entry is not None:
+            queue.remove(entry.state.job.id)
+            waiting[entry.state.job.id] = entry
+    for entry in skipped:
+        queue.push(entry.key, entry.state, entry.width)
+    return prefix, waiting
+
+
+def _place_sticky(stack: Stack, view: View, plan: Plan, waiting: dict[int, Entry]) -> None:
+    ended = False
+    for entry in sorted(waiting.values(), key=lambda e: stack.placing.turn(e.state)):
+        gpus = None if ended else _place_or_evict(stack, view, plan, entry)
+        if gpus is None:
+            ended = True
+            plan.waits[entry.state.job.id] = NO_FREE_GPU
+            stack.queue.push(entry.key, entry.state, entry.width)
+        else:
+            stack.start(entry, gpus, view, plan)
+
+
+def _place_or_evict(stack: Stack, view: View, plan: Plan, entry: Entry) -> tuple[int, ...] | None:
+    key = stack.ordering.as_running(entry.key, view.now_s)
+    while (gpus := stack.place(entry.state, entry.width, view, view.free)) is None:
+        victim = next((r for r in reversed(stack.ranked) if r.state.gpus), None)
+        if victim is None or victim.key < key:
+            return None
+        stack.ranked.discard(victim.state.job.id)
+        view.free.give(victim.state.gpus)
+        plan.evict.append(victim.state.job.id)
+        stack.enqueue(victim.state, view)
+    return gpus
+
+
+def _place_anew(stack: Stack, view: View, plan: Plan, prefix: list[Rank], waiting: dict[int, Entry]) -> None:
+    for rank in stack.ranked:
+        view.free.give(rank.state.gpus)
+    run: set[int] = set()
+    for rank in sorted(prefix, key=lambda r: stack.placing.turn(r.state)):
+        gpus = stack.place(rank.state, rank.width, view, view.free)
+        if gpus is None:
+            plan.waits[rank.state.job.id] = NO_FREE_GPU
+            break
+        run.add(rank.state.job.id)
+        if gpus != rank.state.gpus:
+            plan.place.append(Place(rank.state.job.id, gpus, stack.sharing.shares))
+    for rank in list(stack.ranked):
+        if rank.state.job.id not in run:
+            plan.evict.append(rank.state.job.id)
+            stack.ranked.discard(rank.state.job.id)
+            stack.enqueue(rank.state, view)
+    for job_id, entry in waiting.items():
+        if job_id not in run:
+            stack.queue.push(entry.key, entry.state, entry.width)
+        else:
+            stack.ranked.add(Rank(stack.ordering.as_running(entry.key, view.now_s), entry.state, entry.width))

@@ -1,0 +1,304 @@
+"""The policy stack: one stage each for sizing, ordering, sharing and placing, joined into `decide(view) -> plan`.
+
+Every decision has the same phases:
+
+1. *Absorb*: what changed since the last one goes into the queue of waiting jobs and the ranking of running ones.
+2. *Who runs*: by ordering, one of the regimes below.
+3. *Where*: for each job that is to start, sharing offers pools of GPUs and placing picks from the first that holds it.
+   A placing that is not sticky then places all running jobs anew.
+
+Regimes on events: strict, greedy, EASY, and preemptive. With `round_s` decisions are taken at multiples of it only, by
+the rules of rounds.py. The stack's own state (queue, ranking) is derived from views alone: a new stack that is shown a
+full view decides as one that has seen it grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fairlead.errors import InputError
+from fairlead.model.placement import Placement
+from fairlead.policy import rounds
+from fairlead.policy.easy import Lanes
+from fairlead.policy.plan import NO_FREE_GPU, Place, Plan
+from fairlead.policy.pool import Pool
+from fairlead.policy.queue import Entry, Queue
+from fairlead.policy.ranked import Rank, Ranked
+from fairlead.policy.stages import Ordering, Placing, Sharing, Sizing
+from fairlead.policy.view import JobState, View
+
+
+class Stack:
+    """A policy: `decide` is all that a driver calls."""
+
+    def __init__(
+        self,
+        sizing: Sizing,
+        ordering: Ordering,
+        sharing: Sharing,
+        placing: Placing,
+        *,
+        round_s: float | None = None,
+        spec: str = "",
+    ) -> None:
+        if round_s is not None and ordering.skips == "easy":
+            raise InputError(
+                "backfill=easy plans on events, it cannot be used in rounds",
+                hint="leave out --round-s, or take backfill=greedy",
+            )
+        self.sizing = sizing
+        self.ordering = ordering
+        self.sharing = sharing
+        self.placing = placing
+        self.round_s = round_s
+        self.spec = spec
+        self.queue = Queue(by_width=ordering.skips == "greedy" and round_s is None)
+        self.ranked = Ranked()
+        self._easy = ordering.skips == "easy"
+        self._lanes = Lanes()
+        self._ends = Ranked()
+        """EASY: the running jobs by the moment of their end."""
+        # The strict and greedy regimes never ask who runs where in the order, so they need not pay for knowing.
+        self._ranks = ordering.preemptive or self._easy or round_s is not None or not placing.sticky
+        # Whether a decision may differ from the last one though nothing happened.
+        self._moves = ordering.drifts or (placing.redraws and not placing.sticky)
+        self._started: list[JobState] = []
+        self._stopped: list[JobState] = []
+        self._primed = False
+
+    @property
+    def needs_oracle(self) -> bool:
+        """Whether the driver must let it see true run times."""
+        return self.ordering.needs_oracle
+
+    def decide(self, view: View) -> Plan:
+        """What should change now."""
+        fallen = self.ordering.expired(view) if self._ranks else []
+        changed = bool(view.changes) or bool(fallen) or not self._primed
+        self._absorb(view, fallen)
+        plan = Plan()
+        if changed or self._moves:
+            view.free.begin()
+            try:
+                self._run_regime(view, plan)
+            finally:
+                view.free.rollback()
+        self._note(view, plan)
+        plan.wake_s = self._wake_s(view)
+        return plan
+
+    # -- 1. absorb -------------------------------------------------------------------------------------------------
+
+    def _absorb(self, view: View, fallen: list[JobState]) -> None:
+        changes = view.changes
+        for state in changes.ended:
+            self.dequeue(state.job.id)
+            self._unrank(state.job.id)
+        if not self._primed:
+            self._primed = True
+            arrived: Iterable[JobState] = view.waiting.values()
+            running: list[JobState] = list(view.running.values())
+        else:
+            arrived = (*changes.arrived, *changes.returned, *self._stopped)
+            running = [*self._started, *changes.retimed, *fallen]
+        for state in arrived:
+            self._unrank(state.job.id)
+            if state.job.id in view.waiting:
+                self.enqueue(state, view)
+        if not self._ranks:
+            return
+        key = self.ordering.running_key
+        if self.ordering.drifts:
+            self.ranked.rekey(Rank(key(s, view), s, len(s.gpus)) for s in view.running.values())
+        else:
+            for state in running:
+                if state.gpus:
+                    self.ranked.add(Rank(key(state, view), state, len(state.gpus)))
+                    if self._easy:
+                        self._ends.add(Rank((_end_s(state, view), state.job.id), state, len(state.gpus)))
+
+    def _unrank(self, job_id: int) -> None:
+        if self._ranks:
+            self.ranked.discard(job_id)
+            if self._easy:
+                self._ends.discard(job_id)
+
+    def enqueue(self, state: JobState, view: View) -> None:
+        """A job waits."""
+        key = self.ordering.waiting_key(state, view)
+        width = self.sizing.width(state, view)
+        self.queue.push(key, state, width)
+        if self._easy:
+            self._lanes.push(Entry(key, state, width), _end_s(state, view) - view.now_s)
+
+    def dequeue(self, job_id: int) -> None:
+        """A job no longer waits."""
+        self.queue.remove(job_id)
+        if self._easy:
+            self._lanes.remove(job_id)
+
+    def _note(self, view: View, plan: Plan) -> None:
+        """What this plan starts and stops gets its lasting key at the next decision, when it is true."""
+        self._started = []
+        self._stopped = [view.running[job_id] for job_id in plan.evict]
+        if self._ranks:
+            self._started = [view.waiting.get(p.job_id) or view.running[p.job_id] for p in plan.place]
+
+    def _wake_s(self, view: View) -> float | None:
+        if self.round_s is not None and self._moves and (view.running or view.waiting):
+            return view.now_s + self.round_s
+        return self.ordering.wake_s(view) if self._ranks else None
+
+    # -- 2. who runs -----------------------------------------------------------------------------------------------
+
+    def _run_regime(self, view: View, plan: Plan) -> None:
+        if self.round_s is not None:
+            rounds.decide(self, view, plan)
+            return
+        if self.ordering.preemptive:
+            self._preempt(view, plan)
+        else:
+            self._start_in_order(view, plan)
+            if self._easy:
+                self._backfill(view, plan)
+        if not self.placing.sticky:
+            self._replace_all(view, plan)
+
+    def _start_in_order(self, view: View, plan: Plan) -> None:
+        """Strict: the head starts while it fits. Greedy: so does the first that fits, whoever is skipped."""
+        queue, greedy = self.queue, self.ordering.skips == "greedy"
+        unplaced: list[Entry] = []
+        while len(queue):
+            entry = queue.first_within(view.free.count) if greedy and not self.sharing.shares else queue.head()
+            if entry is None:
+                break
+            gpus = self.place(entry.state, entry.width, view, view.free)
+            if gpus is not None:
+                self.start(entry, gpus, view, plan)
+                continue
+            plan.waits[entry.state.job.id] = NO_FREE_GPU
+            if not greedy:
+                break
+            queue.remove(entry.state.job.id)
+            unplaced.append(entry)
+        for entry in unplaced:
+            queue.push(entry.key, entry.state, entry.width)
+
+    def _backfill(self, view: View, plan: Plan) -> None:
+        """EASY: the head has a reservation; who fits now and does not delay it starts."""
+        head = self.queue.head()
+        if head is None:
+            return
+        reserved_s, spare = self._reservation(head.width, view)
+        while (entry := self._lanes.first(view.free.count, spare, reserved_s - view.now_s)) is not None:
+            gpus = self.place(entry.state, entry.width, view, view.free)
+            if gpus is None:
+                break
+            if _end_s(entry.state, view) > reserved_s:
+                spare -= entry.width
+            self.start(entry, gpus, view, plan)
+
+    def _reservation(self, width: int, view: View) -> tuple[float, int]:
+        """When `width` GPUs will be free if nobody else starts, and how many more will be then."""
+        free, reserved_s = view.free.count, float("inf")
+        for (end_s, _), _, freed in self._ends:
+            if end_s > reserved_s:
+                break
+            free += freed
+            if free >= width:
+                reserved_s = end_s
+        return reserved_s, max(0, free - width)
+
+    def _preempt(self, view: View, plan: Plan) -> None:
+        """Fill greedily in order over running and waiting jobs; touches only the tail of the ranking that changes.
+
+        Take the first waiting job in order that fits into the free GPUs and those of the running jobs behind it; take
+        the jobs it displaces off the tail and put back those that still fit; repeat. Everyone ahead of the job taken
+        is as the greedy walk over the whole order would leave them, so when nobody is left to take, all are.
+        """
+        ordering, ranked, now_s = self.ordering, self.ranked, view.now_s
+        chosen: list[Rank] = []
+        displaced: dict[int, JobState] = {}
+        free = view.free.count
+        while (entry := self._first_that_fits(free, now_s)) is not None:
+            self.dequeue(entry.state.job.id)
+            off: list[Rank] = []
+            while free < entry.width:
+                off.append(ranked.pop())
+                free += off[-1].width
+            free -= entry.width
+            rank = Rank(ordering.as_running(entry.key, now_s), entry.state, entry.width)
+            ranked.add(rank)
+            if displaced.pop(entry.state.job.id, None) is None:
+                chosen.append(rank)
+            for behind in reversed(off):
+                if behind.width <= free:
+                    ranked.add(behind)
+                    free -= behind.width
+                else:
+                    displaced[behind.state.job.id] = behind.state
+                    self.enqueue(behind.state, view)
+        self._settle(chosen, displaced, view, plan)
+
+    def _first_that_fits(self, free: int, now_s: float) -> Entry | None:
+        best: Entry | None = None
+        for entry in self.queue.heads():
+            if best is not None and best.key < entry.key:
+                continue
+            short = entry.width - free
+            key = self.ordering.as_running(entry.key, now_s)
+            if short <= 0 or self.ranked.width_behind(key, short) >= short:
+                best = entry
+        return best
+
+    # -- 3. where --------------------------------------------------------------------------------------------------
+
+    def _settle(self, chosen: list[Rank], displaced: dict[int, JobState], view: View, plan: Plan) -> None:
+        for job_id, state in displaced.items():
+            plan.evict.append(job_id)
+            view.free.give(state.gpus)
+        for rank in chosen:
+            gpus = self.place(rank.state, rank.width, view, view.free)
+            if gpus is None:
+                plan.waits[rank.state.job.id] = NO_FREE_GPU
+                self.ranked.discard(rank.state.job.id)
+                self.enqueue(rank.state, view)
+            else:
+                plan.place.append(Place(rank.state.job.id, gpus, self.sharing.shares))
+
+    def place(self, state: JobState, width: int, view: View, pool: Pool) -> Placement | None:
+        """GPUs for a job, taken from the pool; None where it can't be placed."""
+        for offer in self.sharing.offers(state, width, pool, view):
+            gpus = self.placing.pick(state, width, offer, view)
+            if gpus is not None:
+                pool.take(gpus)
+                return gpus
+        return None
+
+    def start(self, entry: Entry, gpus: Placement, view: View, plan: Plan) -> None:
+        """A waiting job runs from now on."""
+        self.dequeue(entry.state.job.id)
+        plan.place.append(Place(entry.state.job.id, gpus, self.sharing.shares))
+        if self._ranks:
+            self.ranked.add(Rank(self.ordering.as_running(entry.key, view.now_s), entry.state, entry.width))
+        if self._easy:
+            self._ends.add(Rank((_end_s(entry.state, view), entry.state.job.id), entry.state, entry.width))
+
+    def _replace_all(self, view: View, plan: Plan) -> None:
+        """Not sticky: whoever runs now picks anew, in order, from all GPUs."""
+        if not (plan.place or plan.evict or view.changes.ended or view.changes.nodes or self.placing.redraws):
+            return
+        starting = {p.job_id: p.gpus for p in plan.place}
+        for rank in self.ranked:
+            view.free.give(starting.get(rank.state.job.id, rank.state.gpus))
+        plan.place = []
+        for rank in sorted(self.ranked, key=lambda r: self.placing.turn(r.state)):
+            gpus = self.place(rank.state, rank.width, view, view.free)
+            assert gpus is not None, f"{rank.state} held GPUs and finds none"
+            if gpus != rank.state.gpus:
+                plan.place.append(Place(rank.state.job.id, gpus, self.sharing.shares))
+
+
+def _end_s(state: JobState, view: View) -> float:
+    assert view.oracle is not None, "easy backfill was shown a view without an oracle"
+    return view.now_s + view.oracle.remaining_s(state)

@@ -1,0 +1,114 @@
+"""The four stages of a stack, as base classes with the plainest behaviour.
+
+A policy subclasses one of them as a dataclass: its fields are its options (name, type, default), so that
+`ordering=las:queues=3` needs no further code. Put `help` into a field's metadata with `option()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from fairlead.model.placement import Placement
+from fairlead.policy.pool import Pool
+from fairlead.policy.queue import Key
+from fairlead.policy.view import JobState, View
+
+Skips = Literal["none", "greedy", "easy"]
+
+
+def option(default: Any, help: str) -> Any:
+    """A dataclass field that is an option of a policy."""
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass
+class Sizing:
+    """How many GPUs each job gets."""
+
+    resizes: ClassVar[bool] = False
+    """Whether a job may get fewer GPUs than it asked for."""
+
+    def width(self, state: JobState, view: View) -> int:
+        """The width of a job that waits; within its minimum and maximum."""
+        raise NotImplementedError
+
+
+@dataclass
+class Ordering:
+    """Who is next.
+
+    Keys are compared smallest first and end with the job's id. A key may depend on anything in the view, as long as it
+    stays the same while the job waits, and while it runs until the ordering itself says otherwise (`expired`), unless
+    it `drifts`.
+    """
+
+    @property
+    def preemptive(self) -> bool:
+        """Whether a job ahead in order may take the GPUs of one behind it, at every event."""
+        return False
+
+    @property
+    def skips(self) -> Skips:
+        """What happens behind a head that doesn't fit: `none` (it blocks), `greedy` (skip it), `easy`."""
+        return "greedy" if self.preemptive else "none"
+
+    @property
+    def drifts(self) -> bool:
+        """Whether the keys of running jobs move all the time, so that they must be asked for at every decision."""
+        return False
+
+    @property
+    def needs_oracle(self) -> bool:
+        """Whether it reads true run times."""
+        return False
+
+    def waiting_key(self, state: JobState, view: View) -> Key:
+        """The key of a job that waits."""
+        raise NotImplementedError
+
+    def running_key(self, state: JobState, view: View) -> Key:
+        """The key of a job that runs."""
+        return self.waiting_key(state, view)
+
+    def as_running(self, key: Key, now_s: float) -> Key:
+        """A waiting job's key as it compares with those of running jobs at this moment."""
+        return key
+
+    def expired(self, view: View) -> list[JobState]:
+        """Running jobs whose key has changed since the last decision."""
+        return []
+
+    def wake_s(self, view: View) -> float | None:
+        """When the next key of a running job changes, as things stand."""
+        return None
+
+
+@dataclass
+class Placing:
+    """Which GPUs."""
+
+    sticky: bool = option(True, "running jobs keep their GPUs; false re-places every job at every decision")
+    redraws: ClassVar[bool] = False
+    """Whether the same question may get another answer next round."""
+
+    def pick(self, state: JobState, width: int, pool: Pool, view: View) -> Placement | None:
+        """`width` GPUs of the pool in ascending order, or None where there is no such set."""
+        raise NotImplementedError
+
+    def turn(self, state: JobState) -> Any:
+        """Who picks first among the jobs that run in a round: smallest first, equal ones in queue order."""
+        return 0
+
+
+@dataclass
+class Sharing:
+    """Beside whom: the GPUs that a job may use now, best tier first."""
+
+    shares: ClassVar[bool] = False
+    """Whether jobs are placed on GPUs that others may use too."""
+
+    def offers(self, state: JobState, width: int, pool: Pool, view: View) -> Iterable[Pool]:
+        """Pools in order of preference; `pool` holds the GPUs that nobody has at this point of the decision."""
+        raise NotImplementedError

@@ -1,0 +1,162 @@
+"""Views: a read-only picture of now, kept up to date by a driver.
+
+The simulator and the live controller each own one `View` and tell it what happened through the methods under "for
+drivers". Policies read it and never write. What happened since the last decision is in `changes`, so that a policy can
+do work in proportion to what changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fairlead.model.cluster import Cluster
+from fairlead.model.job import Job
+from fairlead.model.placement import NOWHERE, Placement
+from fairlead.policy.pool import Pool
+
+
+class JobState:
+    """A job that is in the system: what it is, where it runs and the service it has had."""
+
+    __slots__ = ("banked_gpu_s", "gpus", "job", "shared", "since_s", "starts")
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.gpus: Placement = NOWHERE
+        """Where it runs; empty while it waits."""
+        self.shared = False
+        self.since_s = job.submit_s
+        """When it was placed there, or began to wait."""
+        self.banked_gpu_s = 0.0
+        self.starts = 0
+
+    def attained_gpu_s(self, now_s: float) -> float:
+        """GPU-seconds of service so far."""
+        return self.banked_gpu_s + len(self.gpus) * (now_s - self.since_s) if self.gpus else self.banked_gpu_s
+
+    def __repr__(self) -> str:
+        return f"<job {self.job.id} {self.job.name!r} on {self.gpus or 'nothing'}>"
+
+
+class Oracle(Protocol):
+    """Knowledge of the future, for the policies that declare that they need it."""
+
+    def remaining_s(self, state: JobState) -> float:
+        """Run time left: at the speed it has now if it runs, at its nominal speed if it waits."""
+        ...
+
+
+@dataclass(slots=True)
+class Changes:
+    """What happened since the last decision, besides the last plan itself."""
+
+    arrived: list[JobState] = field(default_factory=list)
+    ended: list[JobState] = field(default_factory=list)
+    """Finished or cancelled, from the queue or from GPUs."""
+    returned: list[JobState] = field(default_factory=list)
+    """Back in the queue through no decision of the policy: its node failed, its start failed."""
+    retimed: list[JobState] = field(default_factory=list)
+    """Running on at another speed, since its neighbours changed."""
+    nodes: list[int] = field(default_factory=list)
+    """Nodes that went down or came back."""
+
+    def __bool__(self) -> bool:
+        return bool(self.arrived or self.ended or self.returned or self.retimed or self.nodes)
+
+
+class View:
+    """Now: the clock, the jobs, the GPUs and who is on them."""
+
+    __slots__ = ("changes", "cluster", "down", "free", "now_s", "on_gpu", "oracle", "running", "up_gpus", "waiting")
+
+    def __init__(self, cluster: Cluster, oracle: Oracle | None = None) -> None:
+        self.now_s = 0.0
+        self.cluster = cluster
+        self.oracle = oracle
+        self.free = Pool(cluster)
+        """GPUs with nobody on them, on nodes that are up."""
+        self.on_gpu: list[tuple[int, ...]] = [()] * cluster.gpus
+        """The jobs on each GPU."""
+        self.waiting: dict[int, JobState] = {}
+        self.running: dict[int, JobState] = {}
+        self.down: set[int] = set()
+        """Nodes that are down."""
+        self.up_gpus = cluster.gpus
+        """GPUs on nodes that are up."""
+        self.changes = Changes()
+
+    # -- for drivers -----------------------------------------------------------------------------------------------
+
+    def arrive(self, state: JobState) -> None:
+        """A job was submitted."""
+        self.waiting[state.job.id] = state
+        self.changes.arrived.append(state)
+
+    def start(self, state: JobState, gpus: Placement, *, shared: bool = False) -> None:
+        """A waiting job now runs on these GPUs."""
+        job_id = state.job.id
+        del self.waiting[job_id]
+        self.running[job_id] = state
+        on_gpu = self.on_gpu
+        if shared:
+            self.free.take(tuple(g for g in gpus if not on_gpu[g]))
+        else:
+            self.free.take(gpus)
+        for g in gpus:
+            on_gpu[g] += (job_id,)
+        state.gpus = gpus
+        state.shared = shared
+        state.since_s = self.now_s
+        state.starts += 1
+
+    def stop(self, state: JobState, *, returned: bool = False) -> None:
+        """A running job is back in the queue; `returned` if no plan asked for it."""
+        self._leave(state)
+        self.waiting[state.job.id] = state
+        if returned:
+            self.changes.returned.append(state)
+
+    def end(self, state: JobState) -> None:
+        """A job finished or was cancelled."""
+        if state.gpus:
+            self._leave(state)
+        else:
+            del self.waiting[state.job.id]
+        self.changes.ended.append(state)
+
+    def node_down(self, node: int) -> None:
+        """A node is gone; the driver stops its jobs before or after, in any order."""
+        self.down.add(node)
+        self.up_gpus -= self.cluster.nodes[node].gpus
+        self.free.take(tuple(g for g in self._gpus_of(node) if not self.on_gpu[g]))
+        self.changes.nodes.append(node)
+
+    def node_up(self, node: int) -> None:
+        """A node is back."""
+        self.down.discard(node)
+        self.up_gpus += self.cluster.nodes[node].gpus
+        self.free.give(tuple(g for g in self._gpus_of(node) if not self.on_gpu[g]))
+        self.changes.nodes.append(node)
+
+    def decided(self) -> None:
+        """A decision was taken and applied: what happens next is new."""
+        self.changes = Changes()
+
+    def _leave(self, state: JobState) -> None:
+        job_id, gpus, on_gpu = state.job.id, state.gpus, self.on_gpu
+        del self.running[job_id]
+        for g in gpus:
+            on_gpu[g] = () if len(on_gpu[g]) == 1 else tuple(j for j in on_gpu[g] if j != job_id)
+        freed = gpus if not state.shared else tuple(g for g in gpus if not on_gpu[g])
+        if self.down:
+            node_of = self.cluster.node_of
+            freed = tuple(g for g in freed if node_of[g] not in self.down)
+        self.free.give(freed)
+        state.banked_gpu_s += len(gpus) * (self.now_s - state.since_s)
+        state.gpus = NOWHERE
+        state.shared = False
+        state.since_s = self.now_s
+
+    def _gpus_of(self, node: int) -> range:
+        return range(self.cluster.first_gpu[node], self.cluster.first_gpu[node + 1])

@@ -1,0 +1,37 @@
+"""Before a run starts: jobs that can never fit are named."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from fairlead.errors import InputError
+from fairlead.model.cluster import Cluster
+from fairlead.policy.stack import Stack
+from fairlead.traces.trace import Trace
+
+_SHOWN = 5
+
+
+def check_feasible(trace: Trace, cluster: Cluster, stack: Stack) -> None:
+    """Raise `InputError` naming the jobs that no state of the cluster could run."""
+    if not len(trace):
+        raise InputError(f"{trace.source or 'the trace'} has no jobs")
+    needs = "min_gpus" if stack.sizing.resizes else "gpus"
+    _refuse(trace.frame.filter(pl.col(needs) > cluster.gpus), needs, cluster)
+    by_memory = sorted(((n.gpu_model.memory_mib, n.gpus) for n in cluster.nodes), reverse=True)
+    for memory_mib in trace.frame["memory_mib"].unique():
+        if memory_mib > cluster.least_memory_mib:
+            hold_it = sum(gpus for room_mib, gpus in by_memory if room_mib >= memory_mib)
+            same = trace.frame.filter(pl.col("memory_mib") == memory_mib, pl.col(needs) > hold_it)
+            _refuse(same, needs, cluster, f" of {memory_mib:g} MiB, of which there are {hold_it}")
+
+
+def _refuse(jobs: pl.DataFrame, needs: str, cluster: Cluster, memory: str = "") -> None:
+    if not jobs.height:
+        return
+    named = [f"{name} ({gpus} GPUs{memory})" for name, gpus in jobs.select("job_id", needs).head(_SHOWN).iter_rows()]
+    more = f" and {jobs.height - _SHOWN} more" if jobs.height > _SHOWN else ""
+    raise InputError(
+        f"{jobs.height} job{'s' * (jobs.height > 1)} can never fit on {cluster.describe()}: {', '.join(named)}{more}",
+        hint="take a larger --cluster, or remove them from the trace",
+    )

@@ -1,0 +1,178 @@
+"""Meters of the simulated cluster: GPU-time, energy, money, and a timeline of bounded size.
+
+Energy is metered twice, from two sides: the cluster's power is integrated over time, and each job integrates its own.
+A GPU that somebody is on belongs to its jobs, idle power included, in proportion to their activity; node bases and
+empty GPUs are idle energy. The two sides must add up, and every run checks that they do.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import polars as pl
+
+from fairlead.model.cluster import Cluster, GpuModel
+from fairlead.model.power import gpu_power_w, utilisation
+from fairlead.policy.view import View
+from fairlead.sim.simjob import SimJob
+
+_TIMELINE_ROWS = 2048
+
+
+class Meters:
+    """Integrals over simulated time. `advance` before anything changes at a new moment."""
+
+    def __init__(self, cluster: Cluster, view: View) -> None:
+        self._cluster = cluster
+        self._view = view
+        models = {n.gpu_model for n in cluster.nodes}
+        self._only_model = next(iter(models)) if len(models) == 1 else None
+        self._power_cache: dict[tuple[GpuModel, float], float] = {}
+        self.now_s = 0.0
+        # Gauges: what holds right now.
+        self.idle_w = sum(n.base_w + n.gpus * n.gpu_model.idle_w for n in cluster.nodes)
+        self.jobs_w = 0.0
+        self.held_gpus = 0
+        self.activity_gpus = 0.0
+        # Integrals: what has been.
+        self.up_gpu_s = 0.0
+        self.busy_gpu_s = 0.0
+        self.held_gpu_s = 0.0
+        self.activity_gpu_s = 0.0
+        self.idle_j = 0.0
+        self.jobs_j = 0.0
+        self.running_job_s = 0.0
+        self.waiting_job_s = 0.0
+        self._timeline = Timeline()
+
+    def advance(self, now_s: float) -> None:
+        """Integrate up to now."""
+        dt_s = now_s - self.now_s
+        if dt_s <= 0.0:
+            return
+        view = self._view
+        up = view.up_gpus
+        self.up_gpu_s += up * dt_s
+        self.busy_gpu_s += (up - view.free.count) * dt_s
+        self.held_gpu_s += self.held_gpus * dt_s
+        self.activity_gpu_s += self.activity_gpus * dt_s
+        self.idle_j += self.idle_w * dt_s
+        self.jobs_j += self.jobs_w * dt_s
+        self.running_job_s += len(view.running) * dt_s
+        self.waiting_job_s += len(view.waiting) * dt_s
+        self.now_s = now_s
+        if now_s >= self._timeline.next_s:
+            self._timeline.add(now_s, self._integrals())
+
+    def started(self, job: SimJob) -> None:
+        """A job was placed; its gauges follow from who is on its GPUs."""
+        self.held_gpus += len(job.gpus)
+        job.metered_s = self.now_s
+        if job.shared:
+            self.idle_w -= self._idle_w(tuple(g for g in job.gpus if len(self._view.on_gpu[g]) == 1))
+        else:
+            self.idle_w -= self._idle_w(job.gpus)
+        self.regauge(job)
+
+    def stopped(self, job: SimJob, gpus: tuple[int, ...]) -> None:
+        """A job left these GPUs."""
+        self.held_gpus -= len(gpus)
+        job.energy_j += job.power_w * (self.now_s - job.metered_s)
+        self.jobs_w -= job.power_w
+        self.activity_gpus -= job.activity_gpus
+        job.power_w = job.activity_gpus = 0.0
+        down, node_of, on_gpu = self._view.down, self._cluster.node_of, self._view.on_gpu
+        # A GPU that a neighbour still holds is not idle; one of a dead node draws nothing.
+        self.idle_w += self._idle_w(tuple(g for g in gpus if not on_gpu[g] and node_of[g] not in down))
+        if not self.held_gpus:
+            # Sums of many small steps drift in the last digits; nobody runs, so these are exactly 0.
+            self.jobs_w = self.activity_gpus = 0.0
+
+    def regauge(self, job: SimJob) -> None:
+        """Settle a job's energy and set its power and activity from its GPUs as they are now."""
+        job.energy_j += job.power_w * (self.now_s - job.metered_s)
+        job.metered_s = self.now_s
+        power_w, activity = self._gauges(job)
+        self.jobs_w += power_w - job.power_w
+        self.activity_gpus += activity - job.activity_gpus
+        job.power_w, job.activity_gpus = power_w, activity
+
+    def node_down(self, node: int) -> None:
+        """A node that fails draws nothing; its jobs have been stopped."""
+        self._switch(node, -1.0)
+
+    def node_up(self, node: int) -> None:
+        """A node is back and idle."""
+        self._switch(node, 1.0)
+
+    def cost_usd(self) -> float:
+        """The whole cluster's price for the time so far, busy or not."""
+        hourly = sum(n.gpus * n.gpu_model.price_usd_per_h for n in self._cluster.nodes)
+        return hourly * self.now_s / 3600.0
+
+    def timeline(self) -> pl.DataFrame:
+        """Time-weighted means over at most some thousand intervals."""
+        return self._timeline.frame(self.now_s, self._integrals())
+
+    def _switch(self, node: int, sign: float) -> None:
+        spec = self._cluster.nodes[node]
+        self.idle_w += sign * (spec.base_w + spec.gpus * spec.gpu_model.idle_w)
+
+    def _integrals(self) -> tuple[float, ...]:
+        return (
+            self.busy_gpu_s, self.activity_gpu_s, self.running_job_s, self.waiting_job_s, self.idle_j + self.jobs_j,
+        )  # fmt: skip
+
+    def _idle_w(self, gpus: tuple[int, ...]) -> float:
+        if self._only_model is not None:
+            return self._only_model.idle_w * len(gpus)
+        return sum(self._cluster.gpu_model(g).idle_w for g in gpus)
+
+    def _power_w(self, model: GpuModel, utilisation_frac: float) -> float:
+        key = (model, utilisation_frac)
+        found = self._power_cache.get(key)
+        if found is None:
+            found = self._power_cache[key] = gpu_power_w(model, utilisation_frac)
+        return found
+
+    def _gauges(self, job: SimJob) -> tuple[float, float]:
+        """Power and active GPUs of one job: its part, by activity, of each GPU that it is on."""
+        own = job.job.profile.activity_frac
+        if not job.shared and self._only_model is not None:
+            return len(job.gpus) * self._power_w(self._only_model, own), len(job.gpus) * own
+        power_w = activity = 0.0
+        running = self._view.running
+        for g in job.gpus:
+            on_it = [running[j].job.profile.activity_frac for j in self._view.on_gpu[g]]
+            used = utilisation(on_it)
+            part = own / sum(on_it) if sum(on_it) > 0.0 else 1.0 / len(on_it)
+            power_w += part * self._power_w(self._cluster.gpu_model(g), used)
+            activity += part * used
+        return power_w, activity
+
+
+class Timeline:
+    """Cumulative integrals at moments that grow apart: when full, every other row is dropped and the step doubles."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[float, tuple[float, ...]]] = [(0.0, (0.0,) * 5)]
+        self._step_s = 1.0
+        self.next_s = 0.0
+
+    def add(self, now_s: float, integrals: tuple[float, ...]) -> None:
+        """A row for now."""
+        self._rows.append((now_s, integrals))
+        if len(self._rows) > _TIMELINE_ROWS:
+            self._rows = self._rows[::2]
+            self._step_s = max(2.0 * self._step_s, now_s / _TIMELINE_ROWS)
+        self.next_s = now_s + self._step_s
+
+    def frame(self, now_s: float, integrals: tuple[float, ...]) -> pl.DataFrame:
+        """Means between the rows."""
+        rows = self._rows if self._rows[-1][0] == now_s else [*self._rows, (now_s, integrals)]
+        pairs = list(itertools.pairwise(rows))
+        names = ("busy_gpus", "activity_gpus", "running_jobs", "waiting_jobs", "power_w")
+        columns: dict[str, list[float]] = {"start_s": [a[0] for a, _ in pairs], "end_s": [b[0] for _, b in pairs]}
+        for i, name in enumerate(names):
+            columns[name] = [(b[1][i] - a[1][i]) / (b[0] - a[0]) for a, b in pairs]
+        return pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Float64))

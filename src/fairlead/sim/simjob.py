@@ -1,0 +1,54 @@
+"""A job in the simulated world: what a policy sees, plus the truth."""
+
+from __future__ import annotations
+
+from fairlead.model.job import Job
+from fairlead.policy.view import JobState
+
+
+class SimJob(JobState):
+    """A job with its true remaining work. Work is counted in seconds at nominal speed."""
+
+    __slots__ = (
+        "active_job_s_before", "activity_gpus", "duration_s", "end_s", "energy_j", "failures", "first_start_s",
+        "held_s", "left_s", "metered_s", "moves", "power_w", "preemptions", "progress_from_s", "run_from_s", "speed",
+        "version",
+    )  # fmt: skip
+
+    def __init__(self, job: Job, duration_s: float) -> None:
+        super().__init__(job)
+        self.duration_s = duration_s
+        self.left_s = duration_s
+        self.speed = 0.0
+        self.run_from_s = 0.0
+        """When it began to progress in its present run, after the restart."""
+        self.progress_from_s = 0.0
+        """The moment for which `left_s` is true; later than now during a restart."""
+        self.end_s = 0.0
+        self.version = 0
+        """Counts changes of `end_s`: an end event of an older version is stale."""
+        self.first_start_s = -1.0
+        self.held_s = 0.0
+        self.preemptions = 0
+        self.moves = 0
+        self.failures = 0
+        self.energy_j = 0.0
+        self.power_w = 0.0
+        self.activity_gpus = 0.0
+        self.metered_s = 0.0
+        self.active_job_s_before = 0.0
+
+    def progress(self, now_s: float) -> None:
+        """Bring `left_s` up to now."""
+        if now_s > self.progress_from_s:
+            done = now_s - self.progress_from_s
+            self.left_s -= done if self.speed == 1.0 else done * self.speed
+            self.progress_from_s = now_s
+
+    def lose_progress(self, now_s: float) -> None:
+        """Fall back to the last checkpoint of the present run."""
+        ran_s = now_s - self.run_from_s
+        if ran_s > 0.0:
+            every_s = self.job.profile.checkpoint_every_s
+            lost_s = ran_s % every_s if every_s > 0.0 else 0.0
+            self.left_s = min(self.duration_s, self.left_s + lost_s * self.speed)

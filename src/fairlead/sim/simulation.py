@@ -1,0 +1,275 @@
+"""The event loop: a clock that shows a policy what happened and carries out its plans.
+
+Progress is exact: between events every job runs at the speed that the model gives, so an end is computed, not stepped
+to. In round mode the same loop runs with two things rounded up to the next multiple of the round: when a job that is
+done leaves, and when the policy is asked. At one moment ends come first, then failures and repairs, then arrivals, then
+one decision.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+from fairlead.errors import RunError
+from fairlead.model.cluster import Cluster
+from fairlead.model.job import Job
+from fairlead.model.placement import Placement
+from fairlead.model.speed import speed
+from fairlead.policy import laws
+from fairlead.policy.plan import Place
+from fairlead.policy.stack import Stack
+from fairlead.policy.view import JobState, View
+from fairlead.sim.failures import FailureProcess, Failures
+from fairlead.sim.feasible import check_feasible
+from fairlead.sim.meters import Meters
+from fairlead.sim.result import JobRows, Result
+from fairlead.sim.simjob import SimJob
+from fairlead.sim.summary import audit, summarise
+from fairlead.traces.trace import Trace
+
+_NEVER = float("inf")
+_PROGRESS_EVERY = 500
+
+
+class Simulation:
+    """One run of one policy over one trace on one cluster."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        cluster: Cluster,
+        stack: Stack,
+        *,
+        seed: int = 0,
+        locality: float | None = None,
+        restart_s: float | None = None,
+        failures: Failures | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._trace = trace
+        self._cluster = cluster
+        self._stack = stack
+        self._round_s = stack.round_s
+        self._progress = progress
+        self._arrivals: Iterator[tuple[Job, float]] = trace.arrivals(locality=locality, restart_s=restart_s)
+        self._failures = FailureProcess(failures, len(cluster.nodes), seed)
+        self._view = View(cluster, oracle=self if stack.needs_oracle else None)
+        self._meters = Meters(cluster, self._view)
+        self._rows = JobRows(trace, cluster.gpus)
+        self._ends: list[tuple[float, int, int]] = []
+        """(moment, job, version) of each end; entries of older versions are stale."""
+        self._wake_s = _NEVER
+        self._counts = dict.fromkeys(("events", "preemptions", "moves", "node_failures", "arrived", "ended"), 0)
+        self._ended_gpu_s = 0.0
+        self._ended_energy_j = 0.0
+        check_feasible(trace, cluster, stack)
+
+    def remaining_s(self, state: JobState) -> float:
+        """The oracle: what only the world knows."""
+        job = cast(SimJob, state)
+        return job.end_s - self._view.now_s if job.gpus else job.left_s
+
+    def run(self) -> Result:
+        """Run until every job of the trace has ended."""
+        began = time.perf_counter()
+        self._loop()
+        wall_s = time.perf_counter() - began
+        active = [cast(SimJob, s) for s in (*self._view.running.values(), *self._view.waiting.values())]
+        for job in active:
+            if job.gpus:
+                self._bank(job)
+                self._meters.regauge(job)
+        audit(self._rows, self._meters, self._counts, active, self._ended_gpu_s, self._ended_energy_j)
+        jobs = self._rows.frame()
+        summary = summarise(jobs, self._meters, self._counts, self._cluster, wall_s)
+        return Result(
+            policy=self._stack.spec,
+            cluster=self._cluster.describe(),
+            trace=self._trace.source or self._trace.format,
+            summary=summary,
+            jobs=jobs,
+            timeline=self._meters.timeline(),
+            notes=self._trace.notes,
+        )
+
+    # -- the clock -------------------------------------------------------------------------------------------------
+
+    def _loop(self) -> None:
+        view, meters, rows, ends = self._view, self._meters, self._rows, self._ends
+        total = len(rows)
+        arrival = next(self._arrivals, None)
+        arrival_s = self._at_round(arrival[0].submit_s) if arrival else _NEVER
+        reported = 0
+        while rows.finished < total:
+            end_s = ends[0][0] if ends else _NEVER
+            now_s = min(arrival_s, end_s, self._wake_s, self._at_round(self._failures.next_s))
+            if now_s == _NEVER:
+                raise RunError(
+                    f"{len(view.waiting)} jobs wait for ever: {self._names()}", hint="the policy never starts them"
+                )
+            meters.advance(now_s)
+            view.now_s = now_s
+            if end_s == now_s:
+                self._end_due(now_s)
+                if rows.finished == total:
+                    break
+            while self._at_round(self._failures.next_s) <= now_s:
+                self._node_event()
+            while arrival_s <= now_s:
+                assert arrival is not None
+                self._arrive(*arrival)
+                arrival = next(self._arrivals, None)
+                arrival_s = self._at_round(arrival[0].submit_s) if arrival else _NEVER
+            if view.changes or self._wake_s <= now_s:
+                self._decide()
+            if self._progress is not None and rows.finished >= reported + _PROGRESS_EVERY:
+                reported = rows.finished
+                self._progress(reported, total)
+        if self._progress is not None:
+            self._progress(total, total)
+
+    def _at_round(self, moment_s: float) -> float:
+        """The first round at or after a moment; the moment itself where there are no rounds."""
+        if self._round_s is None or moment_s == _NEVER:
+            return moment_s
+        # What ends a hair after a boundary by rounding ends on it.
+        return math.ceil(moment_s / self._round_s - 1e-9) * self._round_s
+
+    def _decide(self) -> None:
+        view = self._view
+        plan = self._stack.decide(view)
+        laws.check(view, plan)
+        view.decided()
+        self._counts["events"] += 1
+        for job_id in plan.evict:
+            job = cast(SimJob, view.running[job_id])
+            job.preemptions += 1
+            self._counts["preemptions"] += 1
+            self._stop(job)
+        moved = [p for p in plan.place if p.job_id in view.running]
+        for place in moved:
+            # All leave before any arrives: two jobs may change places.
+            job = cast(SimJob, view.running[place.job_id])
+            job.moves += 1
+            self._counts["moves"] += 1
+            self._stop(job)
+        for place in plan.place:
+            self._start(place)
+        self._wake_s = _NEVER if plan.wake_s is None else max(self._at_round(plan.wake_s), view.now_s)
+
+    # -- what happens to jobs ----------------------------------------------------------------------------------------
+
+    def _arrive(self, spec: Job, duration_s: float) -> None:
+        job = SimJob(spec, duration_s)
+        meters = self._meters
+        job.active_job_s_before = meters.running_job_s + meters.waiting_job_s
+        self._counts["events"] += 1
+        self._counts["arrived"] += 1
+        self._view.arrive(job)
+
+    def _start(self, place: Place) -> None:
+        view = self._view
+        job = cast(SimJob, view.waiting[place.job_id])
+        view.start(job, place.gpus, shared=place.shared)
+        now_s = view.now_s
+        if job.starts == 1:
+            job.first_start_s = job.progress_from_s = now_s
+        else:
+            job.progress_from_s = now_s + job.job.profile.restart_s
+        job.run_from_s = job.progress_from_s
+        self._meters.started(job)
+        self._set_speed(job)
+        if place.shared:
+            self._retime_neighbours(place.gpus, job)
+
+    def _stop(self, job: SimJob, *, failed: bool = False) -> None:
+        now_s, gpus, shared = self._view.now_s, job.gpus, job.shared
+        job.progress(now_s)
+        if failed:
+            job.lose_progress(now_s)
+        job.version += 1
+        job.held_s += now_s - job.since_s
+        self._view.stop(job, returned=failed)
+        self._meters.stopped(job, gpus)
+        if shared:
+            self._retime_neighbours(gpus, job)
+
+    def _end_due(self, now_s: float) -> None:
+        ends, running = self._ends, self._view.running
+        while ends and ends[0][0] <= now_s:
+            _, job_id, version = heapq.heappop(ends)
+            job = cast("SimJob | None", running.get(job_id))
+            if job is not None and job.version == version:
+                self._end(job)
+
+    def _end(self, job: SimJob) -> None:
+        now_s, gpus, shared, meters = self._view.now_s, job.gpus, job.shared, self._meters
+        job.progress(now_s)
+        job.held_s += now_s - job.since_s
+        self._view.end(job)
+        meters.stopped(job, gpus)
+        self._counts["events"] += 1
+        self._counts["ended"] += 1
+        self._ended_gpu_s += job.banked_gpu_s
+        self._ended_energy_j += job.energy_j
+        if job.left_s > 1e-6 + 1e-9 * job.duration_s:
+            raise RunError(f"{job} ended with {job.left_s} s of work left")
+        if job.job.id < len(self._rows):
+            self._rows.write(job, now_s, meters.running_job_s + meters.waiting_job_s)
+        if shared:
+            self._retime_neighbours(gpus, job)
+
+    def _set_speed(self, job: SimJob) -> None:
+        """Speed and end from where it is and who else is there."""
+        neighbours = self._neighbours(job) if job.shared else ()
+        job.speed = speed(job.job, job.gpus, self._cluster, neighbours)
+        run_s = job.left_s if job.speed == 1.0 else job.left_s / job.speed
+        job.end_s = job.progress_from_s + max(run_s, 0.0)
+        job.version += 1
+        heapq.heappush(self._ends, (self._at_round(job.end_s), job.job.id, job.version))
+
+    def _neighbours(self, job: SimJob) -> list[Any]:
+        """Profiles of the others on the most crowded of its GPUs."""
+        running, on_gpu, own = self._view.running, self._view.on_gpu, job.job.id
+        others = ([running[j].job.profile for j in on_gpu[g] if j != own] for g in job.gpus)
+        return max(others, key=lambda profiles: sum(p.activity_frac for p in profiles))
+
+    def _retime_neighbours(self, gpus: Placement, job: SimJob) -> None:
+        on_gpu, running, now_s = self._view.on_gpu, self._view.running, self._view.now_s
+        for job_id in dict.fromkeys(j for g in gpus for j in on_gpu[g] if j != job.job.id):
+            other = cast(SimJob, running[job_id])
+            other.progress(now_s)
+            self._set_speed(other)
+            self._meters.regauge(other)
+            self._view.changes.retimed.append(other)
+
+    def _node_event(self) -> None:
+        node, down = self._failures.pop()
+        view, meters = self._view, self._meters
+        self._counts["events"] += 1
+        if not down:
+            view.node_up(node)
+            meters.node_up(node)
+            return
+        self._counts["node_failures"] += 1
+        first, last = self._cluster.first_gpu[node], self._cluster.first_gpu[node + 1]
+        for job_id in sorted({j for g in range(first, last) for j in view.on_gpu[g]}):
+            job = cast(SimJob, view.running[job_id])
+            job.failures += 1
+            self._stop(job, failed=True)
+        view.node_down(node)
+        meters.node_down(node)
+
+    def _bank(self, job: SimJob) -> None:
+        """A job that still runs when the run is over: what it has had so far."""
+        now_s = self._view.now_s
+        job.banked_gpu_s = job.attained_gpu_s(now_s)
+        job.since_s = now_s
+
+    def _names(self) -> str:
+        names = [s.job.name for s in self._view.waiting.values()]
+        return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

@@ -1,0 +1,63 @@
+"""The figures of a run, and the audit that every run must pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from fairlead.errors import RunError
+from fairlead.model.cluster import Cluster
+from fairlead.sim.meters import Meters
+from fairlead.sim.result import JobRows
+from fairlead.sim.simjob import SimJob
+
+_TOLERANCE = 1e-9
+
+
+def audit(
+    rows: JobRows, meters: Meters, counts: dict[str, int], active: list[SimJob], ended_gpu_s: float, ended_j: float
+) -> None:
+    """Jobs in = jobs out, and what the jobs had adds up to what the cluster gave."""
+    if counts["arrived"] != counts["ended"] + len(active) or rows.finished != len(rows):
+        raise RunError(
+            f"jobs were lost: {counts['arrived']} came, {counts['ended']} ended, {len(active)} are in the system"
+        )
+    _agree("GPU-seconds", ended_gpu_s + sum(j.banked_gpu_s for j in active), meters.held_gpu_s)
+    _agree("joules", ended_j + sum(j.energy_j for j in active), meters.jobs_j)
+
+
+def _agree(unit: str, jobs: float, cluster: float) -> None:
+    if abs(jobs - cluster) > _TOLERANCE * max(abs(jobs), abs(cluster)) + 1e-3:
+        raise RunError(f"{unit} are not conserved: the jobs had {jobs!r}, the cluster gave {cluster!r}")
+
+
+def summarise(
+    jobs: pl.DataFrame, meters: Meters, counts: dict[str, int], cluster: Cluster, wall_s: float
+) -> dict[str, Any]:
+    """What `--json` prints."""
+    jct, fairness = jobs["jct_s"], jobs["fairness"]
+    paid_gpu_s = cluster.gpus * meters.now_s
+    return {
+        "jobs": jobs.height,
+        "mean_jct_s": jct.mean(),
+        "median_jct_s": jct.median(),
+        "p99_jct_s": jct.quantile(0.99, interpolation="higher"),
+        "mean_wait_s": jobs["wait_s"].mean(),
+        "makespan_s": jobs["finish_s"].max(),
+        "gpu_busy_frac": meters.busy_gpu_s / paid_gpu_s,
+        "gpu_activity_frac": meters.activity_gpu_s / paid_gpu_s,
+        "gpu_hours": meters.held_gpu_s / 3600.0,
+        "gpu_hours_paid": paid_gpu_s / 3600.0,
+        "energy_j": meters.idle_j + meters.jobs_j,
+        "idle_energy_j": meters.idle_j,
+        "cost_usd": meters.cost_usd(),
+        "preemptions": counts["preemptions"],
+        "moves": counts["moves"],
+        "node_failures": counts["node_failures"],
+        "mean_fairness": fairness.mean(),
+        "worst_fairness": fairness.max(),
+        "late_jobs": int(jobs["late"].sum()),
+        "events": counts["events"],
+        "wall_s": wall_s,
+    }

@@ -1,0 +1,176 @@
+"""A trace: jobs in order of submission, as columns.
+
+Every reader and generator ends in `Trace.from_columns`, so checks and defaults live in one place. Columns, always all
+present and in this order:
+
+| column | type | meaning |
+|---|---|---|
+| job_id | str | the job's name, unique |
+| submit_s | float | seconds since the trace's start |
+| gpus | int | GPUs asked for |
+| duration_s | float | seconds it runs on that many median GPUs of one node |
+| model | str | application, the name of a profile |
+| kind | str | `training` or `service` |
+| min_gpus, max_gpus | int | the widths it can run on; both equal `gpus` for a rigid job |
+| memory_mib | float | peak memory per GPU, 0 where unknown |
+| gpu_frac | float | the part of each GPU asked for, 1 but for fractional pods |
+| deadline_s | float or null | seconds after submission by which it should be done |
+| priority | int | larger is more urgent |
+| user | str | owner |
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import polars as pl
+
+from fairlead.errors import InputError
+from fairlead.model.job import Job
+from fairlead.model.profile import Profile, profile_named
+from fairlead.traces.rules import RULES
+
+SCHEMA: dict[str, Any] = {
+    "job_id": pl.String,
+    "submit_s": pl.Float64,
+    "gpus": pl.Int64,
+    "duration_s": pl.Float64,
+    "model": pl.String,
+    "kind": pl.String,
+    "min_gpus": pl.Int64,
+    "max_gpus": pl.Int64,
+    "memory_mib": pl.Float64,
+    "gpu_frac": pl.Float64,
+    "deadline_s": pl.Float64,
+    "priority": pl.Int64,
+    "user": pl.String,
+}
+REQUIRED = ("job_id", "submit_s", "gpus", "duration_s")
+DEFAULTS: dict[str, Any] = {
+    "model": "generic",
+    "kind": "training",
+    "memory_mib": 0.0,
+    "gpu_frac": 1.0,
+    "priority": 0,
+    "user": "",
+}
+"""What an empty cell means; an empty `min_gpus` or `max_gpus` is the job's `gpus`, an empty deadline is none."""
+_CHUNK = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Wrap:
+    """After its last row the trace starts again from its first, with Poisson arrivals, until the measured jobs end.
+
+    Sia-Philly traces are meant to be run so: the cluster stays loaded while the last jobs finish. The gap before each
+    further job is `ceil(-ln(1-u) / rate)` seconds, `u` from `random.Random(seed)`.
+    """
+
+    rate_per_h: float = 2.0
+    seed: int = 1
+
+    def gaps_s(self) -> Iterator[int]:
+        """Seconds between arrivals, for ever."""
+        rng = random.Random(self.seed)
+        while True:
+            yield math.ceil(-math.log(1.0 - rng.random()) / self.rate_per_h * 3600.0)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Jobs in order of submission."""
+
+    frame: pl.DataFrame
+    format: str = "fairlead"
+    source: str = ""
+    """Where it came from, for messages and reports."""
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    """What the format knows of its applications; others get the built-in profile of that name."""
+    wrap: Wrap | None = None
+    notes: tuple[str, ...] = ()
+    """What a reader wants to be known: rows skipped, columns guessed."""
+    skipped_rows: int = 0
+
+    @classmethod
+    def from_columns(cls, frame: pl.DataFrame, **about: Any) -> Trace:
+        """Fill in the columns that are absent, sort by submission (stable) and check the whole."""
+        lacking = [c for c in REQUIRED if c not in frame.columns]
+        if lacking:
+            raise InputError(f"a trace needs the columns {', '.join(REQUIRED)}; missing: {', '.join(lacking)}")
+        absent = [pl.lit(None, dtype).alias(name) for name, dtype in SCHEMA.items() if name not in frame.columns]
+        try:
+            whole = frame.with_columns(absent).select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
+        except pl.exceptions.PolarsError as error:
+            raise InputError(f"a column of the trace has the wrong type: {error}") from error
+        filled = whole.with_columns(
+            *(pl.col(name).fill_null(value) for name, value in DEFAULTS.items()),
+            *(pl.col(name).fill_null(pl.col("gpus")) for name in ("min_gpus", "max_gpus")),
+        )
+        _check(filled)
+        return cls(filled.sort("submit_s", maintain_order=True), **about)
+
+    def __len__(self) -> int:
+        return self.frame.height
+
+    def head(self, jobs: int) -> Trace:
+        """The first jobs of it."""
+        return replace(self, frame=self.frame.head(jobs))
+
+    def profile(self, model: str) -> Profile:
+        """The profile of one application in this trace."""
+        found = self.profiles.get(model)
+        return found if found is not None else profile_named(model)
+
+    def arrivals(self, *, locality: float | None = None, restart_s: float | None = None) -> Iterator[tuple[Job, float]]:
+        """Each job with its true nominal duration, in order; without end where the trace wraps.
+
+        Rows become objects a chunk at a time, so that a long trace is never in memory twice.
+        """
+        profiles: dict[str, Profile] = {}
+
+        def rows(first: int, offset_s: list[float] | None) -> Iterator[tuple[Job, float]]:
+            for start in range(0, self.frame.height, _CHUNK):
+                chunk = self.frame.slice(start, _CHUNK)
+                columns = [chunk[name].to_list() for name in SCHEMA]
+                for number, row in enumerate(zip(*columns, strict=True), start=first + start):
+                    name, submit_s, gpus, duration_s, model, kind, low, high, memory, frac, deadline, prio, user = row
+                    if offset_s is not None:
+                        offset_s[0] += next(gaps)
+                        submit_s = offset_s[0]
+                        name = f"{name}+{number // self.frame.height}"
+                    profile = profiles.get(model)
+                    if profile is None:
+                        profile = self.profile(model).with_options(locality=locality, restart_s=restart_s)
+                        profiles[model] = profile
+                    job = Job(
+                        number, name, submit_s, gpus, profile, kind, low, high,
+                        memory or profile.memory_mib, frac, deadline, prio, user,
+                    )  # fmt: skip
+                    yield job, duration_s
+
+        yield from rows(0, None)
+        if self.wrap is not None and self.frame.height:
+            gaps = self.wrap.gaps_s()
+            clock = [float(self.frame["submit_s"][-1])]
+            lap = 1
+            while True:
+                yield from rows(lap * self.frame.height, clock)
+                lap += 1
+
+
+def _check(frame: pl.DataFrame) -> None:
+    """Every value within its rule and every name once; readers of files have said so before, with the line."""
+    for name, rule in RULES.items():
+        # A null deadline is none; any other null is wrong, and so is a comparison that gives one.
+        good = rule.good.fill_null(False) & pl.col(name).is_not_null()
+        wrong = frame.filter(~(good | pl.col(name).is_null()) if name == "deadline_s" else ~good)
+        if wrong.height:
+            row = wrong.row(0, named=True)
+            raise InputError(f"job {row['job_id']!r}, {name}: found {row[name]!r}, expected {rule.expected}")
+    if frame["job_id"].n_unique() < frame.height:
+        twice = frame.filter(pl.col("job_id").is_duplicated())["job_id"][0]
+        raise InputError(f"job {twice!r} is in the trace more than once", hint="give every job a name of its own")
