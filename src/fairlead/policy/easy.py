@@ -6,9 +6,13 @@ the queue would cost its whole length at every event.
 
 from __future__ import annotations
 
+import sys
+
 from fairlead.policy.queue import Entry
 
 _NEVER = float("inf")
+"""The run time at an empty place: longer than any time allowed."""
+_ANY = sys.float_info.max
 
 
 class Lane:
@@ -100,7 +104,7 @@ class Lanes:
         best: Entry | None = None
         for width, lane in self._lanes.items():
             if width <= free:
-                found = lane.first(_NEVER if width <= spare else within_s)
+                found = lane.first(_ANY if width <= spare else within_s)
                 if found is not None and (best is None or found.key < best.key):
                     best = found
         return best

@@ -132,12 +132,11 @@ class Simulation:
         if self._progress is not None:
             self._progress(total, total)
 
-    def _at_round(self, moment_s: float) -> float:
+    def _at_round(self, moment_s: float, slack: float = 0.0) -> float:
         """The first round at or after a moment; the moment itself where there are no rounds."""
         if self._round_s is None or moment_s == _NEVER:
             return moment_s
-        # What ends a hair after a boundary by rounding ends on it.
-        return math.ceil(moment_s / self._round_s - 1e-9) * self._round_s
+        return math.ceil(moment_s / self._round_s - slack) * self._round_s
 
     def _decide(self) -> None:
         view = self._view
@@ -230,7 +229,8 @@ class Simulation:
         run_s = job.left_s if job.speed == 1.0 else job.left_s / job.speed
         job.end_s = job.progress_from_s + max(run_s, 0.0)
         job.version += 1
-        heapq.heappush(self._ends, (self._at_round(job.end_s), job.job.id, job.version))
+        # What ends a hair after a round by rounding ends on it.
+        heapq.heappush(self._ends, (self._at_round(job.end_s, slack=1e-9), job.job.id, job.version))
 
     def _neighbours(self, job: SimJob) -> list[Any]:
         """Profiles of the others on the most crowded of its GPUs."""

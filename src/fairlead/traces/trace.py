@@ -21,6 +21,7 @@ present and in this order:
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Iterator, Mapping
@@ -130,36 +131,30 @@ class Trace:
 
         Rows become objects a chunk at a time, so that a long trace is never in memory twice.
         """
-        profiles: dict[str, Profile] = {}
+        models = self.frame["model"].unique().to_list()
+        profiles = {m: self.profile(m).with_options(locality=locality, restart_s=restart_s) for m in models}
+        yield from self._lap(0, profiles)
+        if self.wrap is None or not len(self):
+            return
+        gaps_s, clock_s = self.wrap.gaps_s(), float(self.frame["submit_s"][-1])
+        for lap in itertools.count(1):
+            for job, duration_s in self._lap(lap, profiles):
+                clock_s += next(gaps_s)
+                yield replace(job, name=f"{job.name}+{lap}", submit_s=clock_s), duration_s
 
-        def rows(first: int, offset_s: list[float] | None) -> Iterator[tuple[Job, float]]:
-            for start in range(0, self.frame.height, _CHUNK):
-                chunk = self.frame.slice(start, _CHUNK)
-                columns = [chunk[name].to_list() for name in SCHEMA]
-                for number, row in enumerate(zip(*columns, strict=True), start=first + start):
-                    name, submit_s, gpus, duration_s, model, kind, low, high, memory, frac, deadline, prio, user = row
-                    if offset_s is not None:
-                        offset_s[0] += next(gaps)
-                        submit_s = offset_s[0]
-                        name = f"{name}+{number // self.frame.height}"
-                    profile = profiles.get(model)
-                    if profile is None:
-                        profile = self.profile(model).with_options(locality=locality, restart_s=restart_s)
-                        profiles[model] = profile
-                    job = Job(
-                        number, name, submit_s, gpus, profile, kind, low, high,
-                        memory or profile.memory_mib, frac, deadline, prio, user,
-                    )  # fmt: skip
-                    yield job, duration_s
-
-        yield from rows(0, None)
-        if self.wrap is not None and self.frame.height:
-            gaps = self.wrap.gaps_s()
-            clock = [float(self.frame["submit_s"][-1])]
-            lap = 1
-            while True:
-                yield from rows(lap * self.frame.height, clock)
-                lap += 1
+    def _lap(self, lap: int, profiles: Mapping[str, Profile]) -> Iterator[tuple[Job, float]]:
+        """All rows once, numbered on from the laps before."""
+        for start in range(0, len(self), _CHUNK):
+            chunk = self.frame.slice(start, _CHUNK)
+            columns = [chunk[name].to_list() for name in SCHEMA]
+            for number, row in enumerate(zip(*columns, strict=True), start=lap * len(self) + start):
+                name, submit_s, gpus, duration_s, model, kind, low, high, memory, frac, deadline, priority, user = row
+                profile = profiles[model]
+                job = Job(
+                    number, name, submit_s, gpus, profile, kind, low, high,
+                    memory or profile.memory_mib, frac, deadline, priority, user,
+                )  # fmt: skip
+                yield job, duration_s
 
 
 def _check(frame: pl.DataFrame) -> None:

@@ -1,0 +1,40 @@
+"""What a format is: the columns that give it away and a function that reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from fairlead.traces.reading import Reading
+from fairlead.traces.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One file format of traces."""
+
+    name: str
+    about: str
+    """Where such files come from, in a few words."""
+    needs: tuple[str, ...]
+    """The columns (or JSON keys) that a file of this format has; others may be there too."""
+    read: Callable[[Reading], pl.DataFrame]
+    """From an opened file to the columns of a trace, plus `LINE`."""
+    kinds: tuple[Literal["csv", "parquet", "json"], ...] = ("csv",)
+    without_header: Callable[[Source], bool] | None = None
+    """For a format whose files may lack a header: whether the first row looks like one of its rows."""
+    id_column: str = "job_id"
+    """What the file calls a job's name."""
+
+    def lacks(self, source: Source) -> list[str]:
+        """The columns that this format needs and the file doesn't have."""
+        return [column for column in self.needs if column not in source.header]
+
+    def recognises(self, source: Source) -> bool:
+        """Whether the file is of this format, by its content."""
+        if source.kind not in self.kinds:
+            return False
+        return not self.lacks(source) or (self.without_header is not None and self.without_header(source))

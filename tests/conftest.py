@@ -1,0 +1,33 @@
+"""Shared by all tests: where the public data is, and small traces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from fairlead.traces.trace import Trace
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The public traces and measurements; tests that read them skip where they are absent."""
+    if not DATA.is_dir():
+        pytest.skip(f"public data not present at {DATA}")
+    return DATA
+
+
+def make_trace(jobs: Sequence[tuple[float, int, float]], **columns: Sequence[object]) -> Trace:
+    """A trace of (submit_s, gpus, duration_s)."""
+    frame = {
+        "job_id": [f"j{i}" for i in range(len(jobs))],
+        "submit_s": [float(j[0]) for j in jobs],
+        "gpus": [j[1] for j in jobs],
+        "duration_s": [float(j[2]) for j in jobs],
+        **columns,
+    }
+    return Trace.from_columns(pl.DataFrame(frame))
