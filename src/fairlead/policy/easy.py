@@ -13,6 +13,7 @@ from fairlead.policy.queue import Entry
 _NEVER = float("inf")
 """The run time at an empty place: longer than any time allowed."""
 _ANY = sys.float_info.max
+"""A limit that every job meets and no empty place."""
 
 
 class Lane:
@@ -49,6 +50,7 @@ class Lane:
     def first(self, within_s: float) -> Entry | None:
         """The first job that runs no longer than that."""
         tree = self._tree
+        within_s = min(within_s, _ANY)
         if tree[1] > within_s:
             return None
         node = 1
@@ -104,7 +106,7 @@ class Lanes:
         best: Entry | None = None
         for width, lane in self._lanes.items():
             if width <= free:
-                found = lane.first(_ANY if width <= spare else within_s)
+                found = lane.first(_NEVER if width <= spare else within_s)
                 if found is not None and (best is None or found.key < best.key):
                     best = found
         return best

@@ -98,6 +98,8 @@ class Stack:
             self._primed = True
             arrived: Iterable[JobState] = view.waiting.values()
             running: list[JobState] = list(view.running.values())
+            for state in running:
+                self.ordering.watch(state, len(state.gpus), state.starts, view)
         else:
             arrived = (*changes.arrived, *changes.returned, *self._stopped)
             running = [*self._started, *changes.retimed, *fallen]
@@ -142,7 +144,10 @@ class Stack:
         self._started = []
         self._stopped = [view.running[job_id] for job_id in plan.evict]
         if self._ranks:
-            self._started = [view.waiting.get(p.job_id) or view.running[p.job_id] for p in plan.place]
+            for place in plan.place:
+                state = view.waiting.get(place.job_id) or view.running[place.job_id]
+                self.ordering.watch(state, len(place.gpus), state.starts + 1, view)
+                self._started.append(state)
 
     def _wake_s(self, view: View) -> float | None:
         if self.round_s is not None and self._moves and (view.running or view.waiting):

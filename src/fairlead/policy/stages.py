@@ -76,6 +76,9 @@ class Ordering:
         """A waiting job's key as it compares with those of running jobs at this moment."""
         return key
 
+    def watch(self, state: JobState, width: int, starts: int, view: View) -> None:
+        """A job runs on `width` GPUs from now on, for the `starts`-th time: note when its key will change."""
+
     def expired(self, view: View) -> list[JobState]:
         """Running jobs whose key has changed since the last decision."""
         return []

@@ -65,30 +65,33 @@ class Las(Ordering):
             return (attained, state.job.id)
         return (bisect_right(self.thresholds, attained + _SLACK_GPU_S), state.job.id)
 
-    def running_key(self, state: JobState, view: View) -> Key:
-        """The same, and note when it will fall to the next queue."""
-        key = self.waiting_key(state, view)
-        if not self.drifts and key[0] < len(self.thresholds):
-            left_gpu_s = self.thresholds[key[0]] - state.attained_gpu_s(view.now_s)
-            heapq.heappush(self._falls, (view.now_s + left_gpu_s / len(state.gpus), state.job.id, state.starts))
-        return key
+    def watch(self, state: JobState, width: int, starts: int, view: View) -> None:
+        """Note when the job will fall to the next queue if it runs on."""
+        queue = self.waiting_key(state, view)[0]
+        if not self.drifts and queue < len(self.thresholds):
+            left_gpu_s = self.thresholds[queue] - state.attained_gpu_s(view.now_s)
+            heapq.heappush(self._falls, (view.now_s + left_gpu_s / width, state.job.id, starts))
 
     def expired(self, view: View) -> list[JobState]:
         """Jobs that fell since the last decision."""
         fallen = []
-        while self._falls and self._falls[0][0] <= view.now_s:
-            _, job_id, starts = heapq.heappop(self._falls)
-            state = view.running.get(job_id)
-            if state is not None and state.starts == starts:
-                fallen.append(state)
+        while (due := self._next(view)) is not None and due[0] <= view.now_s:
+            heapq.heappop(self._falls)
+            state = view.running[due[1]]
+            self.watch(state, len(state.gpus), state.starts, view)
+            fallen.append(state)
         return fallen
 
     def wake_s(self, view: View) -> float | None:
         """The next fall."""
+        return self._falls[0][0] if self._falls else None
+
+    def _next(self, view: View) -> tuple[float, int, int] | None:
+        """The next fall of a job that is still in the run it was noted for."""
         while self._falls:
-            moment, job_id, starts = self._falls[0]
+            _, job_id, starts = self._falls[0]
             state = view.running.get(job_id)
             if state is not None and state.starts == starts:
-                return moment
+                return self._falls[0]
             heapq.heappop(self._falls)
         return None

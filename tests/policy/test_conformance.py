@@ -1,0 +1,59 @@
+"""Every registered policy, in every stage, on events and in rounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from fairlead.policy import registry
+from fairlead.policy.queue import Key
+from fairlead.policy.stages import Ordering
+from fairlead.policy.view import JobState, View
+from fairlead.sim import conformance
+
+EXTRA_OPTIONS = [
+    "ordering=fifo:backfill=greedy",
+    "ordering=fifo:backfill=easy",
+    "ordering=las:queues=0",
+    "ordering=las:queues=3:thresholds=200/2000",
+    "ordering=priority:preempt=false",
+]
+
+
+def every_spec() -> list[str]:
+    named = [f"{stage}={e.name}" for stage, entries in registry.stages().items() for e in entries]
+    unsticky = [f"placing={e.name}-nonsticky,ordering=srtf" for e in registry.stages()["placing"]]
+    return [*named, *unsticky, *EXTRA_OPTIONS, *registry.presets()]
+
+
+@pytest.mark.parametrize("round_s", [None, 25.0], ids=["events", "rounds"])
+@pytest.mark.parametrize("spec", every_spec())
+def test_every_registered_policy_conforms(spec: str, round_s: float | None) -> None:
+    if round_s is not None and "easy" in spec:
+        pytest.skip("EASY plans on events only")
+    conformance.check(spec, round_s=round_s)
+
+
+def test_a_policy_that_reads_the_future_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass
+    class Cheat(Ordering):
+        def waiting_key(self, state: JobState, view: View) -> Key:
+            return (state.duration_s, state.job.id)  # type: ignore[attr-defined]
+
+    monkeypatch.setitem(registry.BUILT_IN["ordering"], "cheat", "tests.policy.test_conformance:Cheat")
+    monkeypatch.setitem(globals(), "Cheat", Cheat)
+    with pytest.raises(conformance.ConformanceError, match="reads the future"):
+        conformance.check("ordering=cheat")
+
+
+def test_a_policy_that_looks_at_names_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass
+    class Nepotist(Ordering):
+        def waiting_key(self, state: JobState, view: View) -> Key:
+            return (state.job.name != "3", state.job.id)
+
+    monkeypatch.setitem(registry.BUILT_IN["ordering"], "nepotist", "tests.policy.test_conformance:Nepotist")
+    monkeypatch.setitem(globals(), "Nepotist", Nepotist)
+    with pytest.raises(conformance.ConformanceError, match="renamed"):
+        conformance.check("ordering=nepotist", traces=6)
