@@ -2,9 +2,8 @@ from __future__ import annotations
 
 from itertools import islice, pairwise
 
-from tests.traces.samples import SIA_PHILLY
-
 from fairlead.traces import Wrap, generate, load
+from tests.traces.samples import SIA_PHILLY
 
 
 def test_arrivals_number_jobs_in_order_and_give_true_durations_apart(written):

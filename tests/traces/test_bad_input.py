@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from tests.traces.samples import OWN, PHILLY_CSV
 
 from fairlead.errors import InputError
 from fairlead.traces import Trace, load
+from tests.traces.samples import OWN, PHILLY_CSV
 
 HEAD = "job_id,submit_s,gpus,duration_s"
 

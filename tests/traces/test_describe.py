@@ -4,9 +4,9 @@ import json
 
 import polars as pl
 import pytest
-from tests.traces.samples import CHRONUS, OPENB, OWN, SIA_PHILLY
 
 from fairlead.traces import Trace, describe, load
+from tests.traces.samples import CHRONUS, OPENB, OWN, SIA_PHILLY
 
 
 def test_counts_times_and_load(written):

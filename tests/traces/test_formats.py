@@ -3,12 +3,12 @@ from __future__ import annotations
 from math import ceil
 
 import pytest
-from tests.traces.samples import ALIBABA_HEADER, ALIBABA_JOBS, ALIBABA_ROWS, EVERY_FORMAT, OWN, PHILLY_CSV, SIA_PHILLY
 
 from fairlead.errors import InputError
 from fairlead.traces import Trace, load
 from fairlead.traces.formats import FORMATS
 from fairlead.traces.trace import SCHEMA
+from tests.traces.samples import ALIBABA_HEADER, ALIBABA_JOBS, ALIBABA_ROWS, EVERY_FORMAT, OWN, PHILLY_CSV, SIA_PHILLY
 
 
 def column(trace: Trace, name: str) -> list[object]:

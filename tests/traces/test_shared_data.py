@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.traces.samples import SHARED
 
 from fairlead.traces import Trace, describe, load
+from tests.traces.samples import SHARED
 
 
 def shared(name: str) -> Trace:

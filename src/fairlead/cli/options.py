@@ -1,0 +1,136 @@
+"""Options that several commands share, so that each is described once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fairlead.cli.console import say
+from fairlead.errors import InputError
+
+if TYPE_CHECKING:
+    from fairlead.sim.result import Result
+    from fairlead.traces import Trace
+
+_INPUT, _WORLD, _OUTPUT = "What to run", "How the world behaves", "Results"
+
+TraceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--trace",
+        metavar="FILE",
+        help="A trace in any known format, or synthetic:NAME. Without it, the built-in demo.",
+        rich_help_panel=_INPUT,
+    ),
+]
+FormatOption = Annotated[
+    str | None,
+    typer.Option("--format", help="The trace's format, where its content does not tell.", rich_help_panel=_INPUT),
+]
+SkipOption = Annotated[
+    bool, typer.Option("--skip-bad-rows", help="Leave out bad rows and count them.", rich_help_panel=_INPUT)
+]
+NoWrapOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-wrap",
+        help="End a Sia-Philly trace with its last row, instead of repeating it until the measured jobs are done.",
+        rich_help_panel=_INPUT,
+    ),
+]
+JobsOption = Annotated[
+    int | None, typer.Option("--jobs", min=1, help="Only the first jobs of the trace.", rich_help_panel=_INPUT)
+]
+ClusterOption = Annotated[
+    str,
+    typer.Option("--cluster", metavar="SHAPE|FILE", help="NODESxGPUS[:model] or a TOML file.", rich_help_panel=_INPUT),
+]
+RoundOption = Annotated[
+    float | None,
+    typer.Option("--round-s", help="Decide every so many seconds, not at every event.", rich_help_panel=_INPUT),
+]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Of all that is random.", rich_help_panel=_INPUT)]
+VariabilityOption = Annotated[
+    Path | None,
+    typer.Option("--variability", metavar="FILE", help="How slow each GPU is, per class.", rich_help_panel=_WORLD),
+]
+LocalityOption = Annotated[
+    float | None,
+    typer.Option(
+        "--locality", help="Slowdown of a job that spans nodes. Default: its profile's.", rich_help_panel=_WORLD
+    ),
+]
+RestartOption = Annotated[
+    float | None,
+    typer.Option(
+        "--restart-s", help="Seconds lost to each preemption or move. Default: its profile's.", rich_help_panel=_WORLD
+    ),
+]
+MtbfOption = Annotated[
+    float | None,
+    typer.Option("--mtbf-h", help="Hours between the failures of a node, on average.", rich_help_panel=_WORLD),
+]
+RepairOption = Annotated[
+    float | None,
+    typer.Option("--repair-h", help="Hours until a failed node is back. Default: 1.", rich_help_panel=_WORLD),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout instead of a table.", rich_help_panel=_OUTPUT)]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", metavar="DIR", help="Write parquet, JSON, plots and an HTML report.", rich_help_panel=_OUTPUT
+    ),
+]
+
+
+def read_trace(
+    path: str | None,
+    *,
+    format: str | None = None,
+    skip_bad_rows: bool = False,
+    wrap: bool = True,
+    jobs: int | None = None,
+) -> Trace:
+    """The trace that the options name; what its reader wants to be known goes to stderr."""
+    from fairlead import traces
+
+    if path is None:
+        if format is not None:
+            raise InputError(f"--format {format} says how to read a trace, but there is no --trace")
+        trace = traces.builtin_demo()
+    else:
+        trace = traces.load(path, format=format, skip_bad_rows=skip_bad_rows, wrap=wrap)
+    for note in trace.notes:
+        say("note", note)
+    return trace if jobs is None else trace.head(jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Where the files of `--out` go, checked before the run; does nothing without the option."""
+
+    folder: Path | None
+
+    @classmethod
+    def at(cls, folder: Path | None) -> Report:
+        """Make sure of the folder now, not after the run."""
+        if folder is not None:
+            from fairlead.report.write import prepare
+
+            prepare(folder)
+        return cls(folder)
+
+    def write(self, results: Sequence[Result], names: Sequence[str], command: Any) -> None:
+        """Write the files and say where they are."""
+        if self.folder is None:
+            return
+        from fairlead.report.write import write
+
+        written = write(results, self.folder, names=names, command=str(command or ""))
+        if written.hint:
+            say("hint", written.hint)
+        say("report", str(written.page))

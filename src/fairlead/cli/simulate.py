@@ -1,0 +1,64 @@
+"""`fairlead simulate`: one policy on one trace."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fairlead.cli import options
+from fairlead.cli.console import print_json, progress_bar, stdout_console
+
+
+def simulate(
+    ctx: typer.Context,
+    trace: options.TraceOption = None,
+    cluster: options.ClusterOption = "16x4",
+    policy: Annotated[
+        str,
+        typer.Option(
+            "--policy",
+            help="A preset, or stage=name pairs: ordering=las:queues=2,placing=packed-sticky. See `fairlead policies`.",
+            rich_help_panel="What to run",
+        ),
+    ] = "fifo",
+    round_s: options.RoundOption = None,
+    seed: options.SeedOption = 0,
+    jobs: options.JobsOption = None,
+    format: options.FormatOption = None,
+    skip_bad_rows: options.SkipOption = False,
+    no_wrap: options.NoWrapOption = False,
+    variability: options.VariabilityOption = None,
+    locality: options.LocalityOption = None,
+    restart_s: options.RestartOption = None,
+    mtbf_h: options.MtbfOption = None,
+    repair_h: options.RepairOption = None,
+    json: options.JsonOption = False,
+    out: options.OutOption = None,
+) -> None:
+    """Replay a trace on a cluster under one policy."""
+    from fairlead import api
+    from fairlead.report import tables
+    from fairlead.report.write import summary_of
+
+    report = options.Report.at(out)
+    read = options.read_trace(trace, format=format, skip_bad_rows=skip_bad_rows, wrap=not no_wrap, jobs=jobs)
+    with progress_bar("simulating") as progress:
+        result = api.simulate(
+            read,
+            cluster,
+            policy,
+            round_s=round_s,
+            variability=variability,
+            locality=locality,
+            seed=seed,
+            restart_s=restart_s,
+            mtbf_h=mtbf_h,
+            repair_h=repair_h,
+            progress=progress,
+        )
+    if json:
+        print_json({**summary_of(result), "skipped_rows": read.skipped_rows})
+    else:
+        stdout_console().print(tables.one_run(result))
+    report.write([result], [policy], ctx.obj)

@@ -1,0 +1,51 @@
+"""The command line in this process and in another."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fairlead.cli.main import app
+
+SOURCES = Path(__file__).parents[2] / "src"
+
+
+@pytest.fixture
+def fairlead() -> Callable[..., Result]:
+    """Run a command in this process."""
+    return lambda *args: CliRunner().invoke(app, [str(arg) for arg in args], prog_name="fairlead")
+
+
+@pytest.fixture
+def command() -> Callable[..., list[str]]:
+    """The same command as the words of a process of its own."""
+    program = "from fairlead.cli.main import run; run()"
+    return lambda *args: [sys.executable, "-W", "error", "-c", program, *map(str, args)]
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """Where a process of its own finds the sources, installed or not."""
+    return {**os.environ, "PYTHONPATH": str(SOURCES), "COLUMNS": "120"}
+
+
+@pytest.fixture
+def process(
+    command: Callable[..., list[str]], environment: dict[str, str]
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a command in a process of its own, where stdout and stderr are really apart."""
+    return lambda *args: subprocess.run(command(*args), capture_output=True, text=True, env=environment, timeout=120)
+
+
+@pytest.fixture
+def trace_file(tmp_path: Path) -> Path:
+    """Four jobs on at most four GPUs."""
+    path = tmp_path / "trace.csv"
+    path.write_text("job_id,submit_s,gpus,duration_s\na,0,4,100\nb,10,2,50\nc,20,4,30\nd,30,1,10\n")
+    return path
