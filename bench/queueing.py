@@ -58,8 +58,17 @@ def mg_infinity(jobs: int) -> list[dict[str, object]]:
 
 
 def row(what: str, unit: str, theory: float, ours: float) -> dict[str, object]:
-    found: dict[str, object] = {"what": what, "unit": unit, "theory": theory, "ours": ours, "off_frac": ours / theory - 1.0}
-    print(f"{what}: theory {theory:.3f}, ours {ours:.3f} {unit}, off by {100 * (ours / theory - 1):+.2f} %", file=sys.stderr)
+    found: dict[str, object] = {
+        "what": what,
+        "unit": unit,
+        "theory": theory,
+        "ours": ours,
+        "off_frac": ours / theory - 1.0,
+    }
+    print(
+        f"{what}: theory {theory:.3f}, ours {ours:.3f} {unit}, off by {100 * (ours / theory - 1):+.2f} %",
+        file=sys.stderr,
+    )
     return found
 
 

@@ -13,7 +13,7 @@ from fairlead.policy.view import JobState, View
 
 @pytest.fixture
 def view() -> View:
-    """Jobs 0 (two GPUs, running on 0 and 1), 1 (one GPU, waiting), 2 (a service sharing GPU 2), 3 (a service, waiting)."""
+    """Jobs 0 (two GPUs, running on 0 and 1), 1 (one GPU, waiting), 2 (a service sharing GPU 2), 3 (a service)."""
     view = View(parse_shape("2x2:T4"))
     jobs = [
         Job(0, "a", 0.0, 2, min_gpus=2, max_gpus=2),

@@ -69,9 +69,8 @@ def load_cluster(text: str) -> Cluster:
     nodes: list[Node] = []
     for group in parsed.nodes:
         model = own.get(group.model) or gpu_model_named(group.model)
-        nodes.extend(
-            Node(f"{group.prefix}{len(nodes) + i}", group.gpus, model, group.base_w) for i in range(group.count)
-        )
+        first = len(nodes)
+        nodes += [Node(f"{group.prefix}{first + i}", group.gpus, model, group.base_w) for i in range(group.count)]
     return Cluster(tuple(nodes))
 
 

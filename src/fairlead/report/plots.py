@@ -141,16 +141,10 @@ def _draw_jct(axes: Axes, runs: Runs) -> None:
 def _draw_busy(axes: Axes, runs: Runs) -> None:
     _over_time(axes, runs, "busy_gpus")
     axes.set_ylabel("GPUs busy")
-    gpus = max(map(_cluster_gpus, runs.values()))
+    gpus = max(int(r.summary.get("gpus", 0)) for r in runs.values())
     if gpus:
         axes.axhline(gpus, color="#8a94a3", linewidth=1, linestyle=(0, (2, 2)))
         axes.set_ylim(0, gpus * 1.06)
-
-
-def _cluster_gpus(result: Result) -> int:
-    """The cluster's size, from what was paid for it over the whole run."""
-    paid_h = result.summary.get("gpu_hours_paid")
-    return round(paid_h * 3600.0 / result.timeline["end_s"][-1]) if paid_h and result.timeline.height else 0
 
 
 def _draw_queue(axes: Axes, runs: Runs) -> None:

@@ -60,7 +60,9 @@ def _check_future(
     other = Trace(trace.frame.with_columns(pl.Series("duration_s", durations)))
     retold = _run(spec, round_s, other, cluster)[0]
     if [part for part in story if part[0] < until_s] != [part for part in retold if part[0] < until_s]:
-        raise ConformanceError(f"{spec} reads the future: plans before {until_s} s depend on what ends later (seed {seed})")
+        raise ConformanceError(
+            f"{spec} reads the future: plans before {until_s} s depend on what ends later (seed {seed})"
+        )
 
 
 def _run(
@@ -92,7 +94,9 @@ class _Witness(Stack):
         if self._fresh:
             again = registry.build(self._args[0], round_s=self._args[1]).decide(view)
             if (sorted(plan.evict), sorted(plan.place)) != (sorted(again.evict), sorted(again.place)):
-                raise ConformanceError(f"{self.spec} at {view.now_s} s: {plan}, but when shown the same view anew: {again}")
+                raise ConformanceError(
+                    f"{self.spec} at {view.now_s} s: {plan}, but when shown the same view anew: {again}"
+                )
         if plan.evict or plan.place:
             self.story.append((view.now_s, list(plan.evict), list(plan.place)))
         return plan
@@ -102,7 +106,8 @@ def _crowd(seed: int) -> Trace:
     """More jobs than the cluster holds, of all widths, many at the same moments."""
     rng = random.Random(seed)
     rows = sorted(
-        (float(rng.randrange(400)), rng.choice((1, 1, 1, 2, 4, 4, 6, 12)), float(rng.randrange(5, 300))) for _ in range(40)
+        (float(rng.randrange(400)), rng.choice((1, 1, 1, 2, 4, 4, 6, 12)), float(rng.randrange(5, 300)))
+        for _ in range(40)
     )
     frame = {
         "job_id": [str(i) for i in range(len(rows))],

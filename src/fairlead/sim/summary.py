@@ -40,6 +40,7 @@ def summarise(
     paid_gpu_s = cluster.gpus * meters.now_s
     return {
         "jobs": jobs.height,
+        "gpus": cluster.gpus,
         "mean_jct_s": jct.mean(),
         "median_jct_s": jct.median(),
         "p99_jct_s": jct.quantile(0.99, interpolation="higher"),
