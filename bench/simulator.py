@@ -103,9 +103,8 @@ def main() -> None:
         print(json.dumps([asdict(row) for row in found], indent=2))
     else:
         for row in found:
-            print(
-                f"{'ok  ' if row.met else 'OVER'} {row.seconds:8.2f} (bound {row.bound}) {row.peak_mib:5.0f} MiB {row.what}"
-            )
+            verdict = "ok  " if row.met else "OVER"
+            print(f"{verdict} {row.seconds:8.2f} (bound {row.bound}) {row.peak_mib:5.0f} MiB {row.what}")
     sys.exit(not all(row.met for row in found))
 
 

@@ -53,5 +53,5 @@ def test_runs_beyond_the_palette_still_look_different() -> None:
 
 def test_the_clusters_size_is_drawn_where_it_is_known(make_result: MakeResult) -> None:
     busy = next(plot for plot in plots.PLOTS if plot.name == "gpus-busy")
-    axes = plots.figure(busy, {"a": make_result(gpu_hours_paid=64 * 400_000 / 3600)}).axes[0]
+    axes = plots.figure(busy, {"a": make_result(gpus=64)}).axes[0]
     assert 64 in axes.lines[0].get_ydata()
