@@ -1,9 +1,9 @@
 """The fenced blocks of the documentation, and the marks that stand in HTML comments directly above them.
 
-    <!-- not run: REASON -->    a console or python block that the tests leave alone
-    <!-- exit: 2 -->            the last command of the block ends with that status; 0 unless marked
-    <!-- output -->             the lines shown must be in the output, in order; `...` stands for any lines
-    <!-- file: PATH -->         the block shows that file of the repository, whole
+<!-- not run: REASON -->    a console or python block that the tests leave alone
+<!-- exit: 2 -->            the last command of the block ends with that status; 0 unless marked
+<!-- output -->             the lines shown must be in the output, in order; `...` stands for any lines
+<!-- file: PATH -->         the block shows that file of the repository, whole
 """
 
 from __future__ import annotations

@@ -21,7 +21,9 @@ _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
 def test_links_between_pages_resolve() -> None:
-    broken = [f"{page.relative_to(ROOT)}: {target}" for page in PAGES for target in links(page) if not good(page, target)]
+    broken = [
+        f"{page.relative_to(ROOT)}: {target}" for page in PAGES for target in links(page) if not good(page, target)
+    ]
     assert broken == []
 
 

@@ -15,7 +15,7 @@ from fairlead.model.placement import Placement
 class Pool:
     """A set of GPUs that can be taken and given back; `begin` and `rollback` bracket a what-if."""
 
-    __slots__ = ("_first", "_journal", "_node_of", "by_count", "count", "counts", "masks")
+    __slots__ = ("_first", "_journal", "_node_of", "by_count", "count", "counts", "epoch", "masks", "touched")
 
     def __init__(self, cluster: Cluster, gpus: Iterable[int] | None = None) -> None:
         self._node_of = cluster.node_of
@@ -30,6 +30,9 @@ class Pool:
         self.count = 0
         """GPUs on offer in all."""
         self._journal: list[tuple[bool, Placement]] | None = None
+        self.touched: list[int] = []
+        """Nodes that changed, in order, for indexes that catch up; cleared, with a new epoch, when it grows long."""
+        self.epoch = 0
         self.give(tuple(range(cluster.gpus)) if gpus is None else tuple(gpus))
 
     def __contains__(self, gpu: int) -> bool:
@@ -82,7 +85,10 @@ class Pool:
         return (nodes & -nodes).bit_length() - 1 if nodes else None
 
     def _flip(self, gpus: Placement, step: int) -> None:
-        node_of, masks = self._node_of, self.masks
+        node_of, masks, touched = self._node_of, self.masks, self.touched
+        if len(touched) > 64 + 4 * len(masks):
+            touched.clear()
+            self.epoch += 1
         i, n = 0, len(gpus)
         while i < n:
             node = node_of[gpus[i]]
@@ -95,6 +101,7 @@ class Pool:
                 state = "not on offer" if step < 0 else "on offer already"
                 raise ValueError(f"GPUs of node {node} are {state}: {gpus}")
             masks[node] ^= bits
+            touched.append(node)
             self._recount(node, step * bits.bit_count())
 
     def _recount(self, node: int, change: int) -> None:

@@ -35,6 +35,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "packed": "fairlead.policy.placing.packed:Packed",
         "spread": "fairlead.policy.placing.spread:Spread",
         "random": "fairlead.policy.placing.random:Random",
+        "pm-first": "fairlead.policy.placing.pm_first:PmFirst",
+        "pal": "fairlead.policy.placing.pal:Pal",
     },
     "sharing": {
         "exclusive": "fairlead.policy.sharing.exclusive:Exclusive",
@@ -45,6 +47,7 @@ PRESETS = {
     "fifo-greedy": "ordering=fifo:backfill=greedy",
     "fifo-easy": "ordering=fifo:backfill=easy",
     "tiresias": "ordering=las:queues=2",
+    "pal": "ordering=fifo,placing=pal",
 }
 _STICKINESS = {"-nonsticky": "false", "-sticky": "true"}
 

@@ -14,6 +14,7 @@ from fairlead.model.cluster import Cluster
 from fairlead.model.job import Job
 from fairlead.model.placement import NOWHERE, Placement
 from fairlead.policy.pool import Pool
+from fairlead.policy.scores import Scores
 
 
 class JobState:
@@ -68,12 +69,16 @@ class Changes:
 class View:
     """Now: the clock, the jobs, the GPUs and who is on them."""
 
-    __slots__ = ("changes", "cluster", "down", "free", "now_s", "on_gpu", "oracle", "running", "up_gpus", "waiting")
+    __slots__ = (
+        "changes", "cluster", "down", "free", "now_s", "on_gpu", "oracle", "running", "scores", "up_gpus", "waiting",
+    )  # fmt: skip
 
     def __init__(self, cluster: Cluster, oracle: Oracle | None = None) -> None:
         self.now_s = 0.0
         self.cluster = cluster
         self.oracle = oracle
+        self.scores = Scores(cluster.variability) if cluster.variability is not None else None
+        """What is believed of the GPUs' speeds; None where nothing is known."""
         self.free = Pool(cluster)
         """GPUs with nobody on them, on nodes that are up."""
         self.on_gpu: list[tuple[int, ...]] = [()] * cluster.gpus
