@@ -80,7 +80,7 @@ def test_every_column_format_and_generator_of_traces_is_explained() -> None:
 
 def section(page: str, title: str) -> list[str]:
     """The names in the first column of the tables of one section."""
-    body = re.split(r"^## ", page.split(f"\n## {title}\n")[1], flags=re.MULTILINE)[0]
+    body = re.split(r"^##+ ", page.split(f"\n## {title}\n")[1], flags=re.MULTILINE)[0]
     return re.findall(r"^\| `([^`]+)` \|", body, re.MULTILINE)
 
 
