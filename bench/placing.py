@@ -25,7 +25,9 @@ def rounds_s(jobs: int, placing: str) -> tuple[float, float]:
     """Seconds of a first round that places all, and of one that takes all back and places them again."""
     rng = random.Random(1)
     nodes = jobs * 2 // 8
-    scores = {c: [max(0.7, rng.gauss(1.0, s)) for _ in range(nodes * 8)] for c, s in zip("ABCD", (0.08, 0.02, 0.02, 0.01))}
+    scores = {
+        c: [max(0.7, rng.gauss(1.0, s)) for _ in range(nodes * 8)] for c, s in zip("ABCD", (0.08, 0.02, 0.02, 0.01))
+    }
     view = View(parse_shape(f"{nodes}x8").with_variability(Variability(scores)))
     profiles = [Profile(c, app_class=c, locality=1.7) for c in "ABCD"]
     room = nodes * 8
@@ -62,7 +64,10 @@ def main() -> None:
         for jobs in (1_000, 3_000, 10_000):
             first_s, again_s = rounds_s(jobs, placing)
             found.append({"placing": placing, "jobs": jobs, "gpus": 2 * jobs, "first_s": first_s, "again_s": again_s})
-            print(f"{placing:18} {jobs:6,} jobs on {2 * jobs:6,} GPUs: {first_s:.3f} s, again {again_s:.3f} s", file=sys.stderr)
+            print(
+                f"{placing:18} {jobs:6,} jobs on {2 * jobs:6,} GPUs: {first_s:.3f} s, again {again_s:.3f} s",
+                file=sys.stderr,
+            )
         growth = found[-1]["again_s"] / found[-3]["again_s"]  # type: ignore[operator]
         print(f"{placing:18} ten times the jobs and GPUs: {growth:.1f} times the time", file=sys.stderr)
     if options.json:

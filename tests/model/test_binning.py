@@ -28,7 +28,9 @@ def test_k_means_is_exact(seed: int) -> None:
         copies = [np.repeat(points[a:b], weights[a:b].astype(int)) for a, b in itertools.pairwise(edges)]
         cuts = itertools.combinations(range(1, len(points)), k - 1)
         best = min(
-            spread([np.repeat(points[a:b], weights[a:b].astype(int)) for a, b in itertools.pairwise((0, *c, len(points)))])
+            spread(
+                [np.repeat(points[a:b], weights[a:b].astype(int)) for a, b in itertools.pairwise((0, *c, len(points)))]
+            )
             for c in cuts
         )
         assert spread(copies) == pytest.approx(best, abs=1e-12)

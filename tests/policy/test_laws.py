@@ -64,6 +64,17 @@ def test_a_plan_that_breaks_a_law_is_refused(view: View, plan: Plan, why: str) -
 
 
 def test_a_node_that_is_down_takes_nobody(view: View) -> None:
+    view.stop(view.running[2])
     view.node_down(1)
     with pytest.raises(LawBrokenError, match="node that is down"):
         check(view, Plan(place=[Place(1, (3,))]))
+
+
+def test_a_drained_gpu_takes_nobody_but_keeps_whom_it_has(view: View) -> None:
+    view.drain(3)
+    view.drain(0)
+    with pytest.raises(LawBrokenError, match="drained"):
+        check(view, Plan(place=[Place(1, (3,))]))
+    view.end(view.running[0])
+    assert set(view.free) == {1}
+    assert view.up_gpus == 2

@@ -43,13 +43,17 @@ def pm_first_by_hand(free: list[int], n: int, binned: list[float], cluster: Clus
     return sorted(ranked[:n]) if len(free) >= n else None
 
 
-def pal_product_by_hand(free: list[int], n: int, binned: list[float], cluster: Cluster, locality: float) -> float | None:
+def pal_product_by_hand(
+    free: list[int], n: int, binned: list[float], cluster: Cluster, locality: float
+) -> float | None:
     """The product of the first entry of the L x V matrix that can be met, over all subsets."""
     widest = max(node.gpus for node in cluster.nodes)
     entries = [(v, True, v) for v in sorted(set(binned))] + [(v, False, v * locality) for v in sorted(set(binned))]
     for v, within, product in sorted(entries, key=lambda e: (e[2], not e[1])):
         good = [g for g in free if binned[g] <= v]
-        groups = itertools.groupby(good, key=lambda g: cluster.node_of[g]) if within and 1 < n <= widest else [(0, good)]
+        groups = (
+            itertools.groupby(good, key=lambda g: cluster.node_of[g]) if within and 1 < n <= widest else [(0, good)]
+        )
         if within and not 1 < n <= widest:
             continue
         if any(len(list(group)) >= n for _, group in groups):

@@ -8,6 +8,7 @@ the sorted scores) instead of from random starts.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,7 +40,7 @@ def bin_scores(scores: Sequence[float], bins: int = 0) -> Bins:
     k1 = bins or _best_k(all_scores[~slow])
     edges = _partition(points, weights, min(k1 + int(slow.sum()), len(points)))
     label = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
-    centroids = [float(np.average(points[a:b], weights=weights[a:b])) for a, b in zip(edges, edges[1:], strict=False)]
+    centroids = [float(np.average(points[a:b], weights=weights[a:b])) for a, b in itertools.pairwise(edges)]
     middle = float(np.median(centroids))
     return Bins(tuple(c / middle for c in centroids), tuple(int(i) for i in label[index]))
 

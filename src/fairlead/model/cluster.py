@@ -53,6 +53,12 @@ class Node:
     gpus: int
     gpu_model: GpuModel
     base_w: float = DEFAULT_NODE_BASE_W
+    uuids: tuple[str, ...] = ()
+    """The vendor's name of each GPU, in the order of their indices; empty where unknown, of one GPU or of all."""
+
+    def __post_init__(self) -> None:
+        if self.uuids and len(self.uuids) != self.gpus:
+            raise InputError(f"node {self.name} has {self.gpus} GPUs and {len(self.uuids)} UUIDs; give one for each")
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,10 @@ class Cluster:
         object.__setattr__(self, "node_of", node_of)
         object.__setattr__(self, "first_gpu", first_gpu)
         object.__setattr__(self, "least_memory_mib", min(n.gpu_model.memory_mib for n in self.nodes))
+        known = [uuid for node in self.nodes for uuid in node.uuids if uuid]
+        if len(set(known)) < len(known):
+            twice = next(uuid for uuid in known if known.count(uuid) > 1)
+            raise InputError(f"GPU UUID {twice} stands twice in the cluster; every GPU has its own")
         if self.variability is not None and self.variability.gpus != len(node_of):
             raise InputError(
                 f"the variability profile has {self.variability.gpus} GPUs, the cluster has {len(node_of)}",
@@ -98,6 +108,24 @@ class Cluster:
         """Node and index, as people say it: `n3:0`."""
         node = self.node_of[gpu]
         return f"{self.nodes[node].name}:{gpu - self.first_gpu[node]}"
+
+    def gpu_numbered(self, text: str) -> int:
+        """The GPU that people call `35` or `n8:3`."""
+        number = int(text) if text.isdigit() else None
+        if number is None:
+            node_name, _, index = text.rpartition(":")
+            at = next((i for i, n in enumerate(self.nodes) if n.name == node_name), None)
+            if at is not None and index.isdigit() and int(index) < self.nodes[at].gpus:
+                number = self.first_gpu[at] + int(index)
+        if number is None or number >= self.gpus:
+            raise InputError(f"no GPU {text!r} in {self.describe()}", hint="give its number, or NODE:INDEX")
+        return number
+
+    def gpu_uuid(self, gpu: int) -> str:
+        """The vendor's name of one GPU, empty where it is unknown."""
+        node = self.node_of[gpu]
+        uuids = self.nodes[node].uuids
+        return uuids[gpu - self.first_gpu[node]] if uuids else ""
 
     def with_variability(self, variability: Variability | None) -> Cluster:
         """The same nodes with other scores."""

@@ -45,6 +45,8 @@ def _check_place(view: View, place: Place, taken: dict[int, list[Place]], leavin
         previous = g
         if view.down and view.cluster.node_of[g] in view.down:
             raise LawBrokenError(f"{state} gets GPU {g} of a node that is down")
+        if g in view.drained and g not in state.gpus:
+            raise LawBrokenError(f"{state} gets GPU {g}, which is drained")
         others = taken.get(g)
         if others is None:
             others = taken[g] = []

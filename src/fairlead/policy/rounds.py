@@ -89,7 +89,7 @@ def _place_or_evict(stack: Stack, view: View, plan: Plan, entry: Entry) -> tuple
         if victim is None or victim.key < key:
             return None
         stack.ranked.discard(victim.state.job.id)
-        view.free.give(victim.state.gpus)
+        view.free.give(view.usable(victim.state.gpus))
         plan.evict.append(victim.state.job.id)
         stack.enqueue(victim.state, view)
     return gpus
@@ -97,7 +97,7 @@ def _place_or_evict(stack: Stack, view: View, plan: Plan, entry: Entry) -> tuple
 
 def _place_anew(stack: Stack, view: View, plan: Plan, prefix: list[Rank], waiting: dict[int, Entry]) -> None:
     for rank in stack.ranked:
-        view.free.give(rank.state.gpus)
+        view.free.give(view.usable(rank.state.gpus))
     run: set[int] = set()
     for rank in sorted(prefix, key=lambda r: stack.placing.turn(r.state)):
         gpus = stack.place(rank.state, rank.width, view, view.free)

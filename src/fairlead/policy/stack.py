@@ -261,13 +261,11 @@ class Stack:
     def _settle(self, chosen: list[Rank], displaced: dict[int, JobState], view: View, plan: Plan) -> None:
         for job_id, state in displaced.items():
             plan.evict.append(job_id)
-            view.free.give(state.gpus)
+            view.free.give(view.usable(state.gpus))
         for rank in chosen:
             gpus = self.place(rank.state, rank.width, view, view.free)
             if gpus is None:
-                plan.waits[rank.state.job.id] = NO_FREE_GPU
-                self.ranked.discard(rank.state.job.id)
-                self.enqueue(rank.state, view)
+                self._unplace(rank, view, plan)
             else:
                 plan.place.append(Place(rank.state.job.id, gpus, self.sharing.shares))
 
@@ -291,17 +289,29 @@ class Stack:
 
     def _replace_all(self, view: View, plan: Plan) -> None:
         """Not sticky: whoever runs now picks anew, in order, from all GPUs."""
-        if not (plan.place or plan.evict or view.changes.ended or view.changes.nodes or self.placing.redraws):
+        changes = view.changes
+        if not (plan.place or plan.evict or changes.ended or changes.nodes or changes.rescored or self.placing.redraws):
             return
         starting = {p.job_id: p.gpus for p in plan.place}
-        for rank in self.ranked:
-            view.free.give(starting.get(rank.state.job.id, rank.state.gpus))
+        ranks = sorted(self.ranked, key=lambda r: self.placing.turn(r.state))
+        for rank in ranks:
+            view.free.give(view.usable(starting.get(rank.state.job.id, rank.state.gpus)))
         plan.place = []
-        for rank in sorted(self.ranked, key=lambda r: self.placing.turn(r.state)):
+        for rank in ranks:
             gpus = self.place(rank.state, rank.width, view, view.free)
-            assert gpus is not None, f"{rank.state} held GPUs and finds none"
-            if gpus != rank.state.gpus:
+            if gpus is None:
+                self._unplace(rank, view, plan)
+            elif gpus != rank.state.gpus:
                 plan.place.append(Place(rank.state.job.id, gpus, self.sharing.shares))
+
+    def _unplace(self, rank: Rank, view: View, plan: Plan) -> None:
+        """A job that was to run finds no GPUs: one of its own was drained, or others took those that hold it."""
+        job_id = rank.state.job.id
+        plan.waits[job_id] = NO_FREE_GPU
+        if rank.state.gpus:
+            plan.evict.append(job_id)
+        self._unrank(job_id)
+        self.enqueue(rank.state, view)
 
 
 def _end_s(state: JobState, view: View) -> float:

@@ -60,17 +60,20 @@ class Changes:
     retimed: list[JobState] = field(default_factory=list)
     """Running on at another speed, since its neighbours changed."""
     nodes: list[int] = field(default_factory=list)
-    """Nodes that went down or came back."""
+    """Nodes that went down or came back, or of which a GPU was drained."""
+    rescored: set[str] = field(default_factory=set)
+    """Classes for which something new is believed of the GPUs."""
 
     def __bool__(self) -> bool:
-        return bool(self.arrived or self.ended or self.returned or self.retimed or self.nodes)
+        return bool(self.arrived or self.ended or self.returned or self.retimed or self.nodes or self.rescored)
 
 
 class View:
     """Now: the clock, the jobs, the GPUs and who is on them."""
 
     __slots__ = (
-        "changes", "cluster", "down", "free", "now_s", "on_gpu", "oracle", "running", "scores", "up_gpus", "waiting",
+        "changes", "cluster", "down", "drained", "free", "now_s", "on_gpu", "oracle", "running", "scores", "up_gpus",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self, cluster: Cluster, oracle: Oracle | None = None) -> None:
@@ -87,9 +90,15 @@ class View:
         self.running: dict[int, JobState] = {}
         self.down: set[int] = set()
         """Nodes that are down."""
+        self.drained: set[int] = set()
+        """GPUs that take no jobs, by word of the operator."""
         self.up_gpus = cluster.gpus
-        """GPUs on nodes that are up."""
+        """GPUs that take jobs: not drained, and on nodes that are up."""
         self.changes = Changes()
+
+    def usable(self, gpus: Placement) -> Placement:
+        """Those of a running job's GPUs that could be used again if it left them."""
+        return tuple(g for g in gpus if g not in self.drained) if self.drained else gpus
 
     # -- for drivers -----------------------------------------------------------------------------------------------
 
@@ -131,17 +140,31 @@ class View:
         self.changes.ended.append(state)
 
     def node_down(self, node: int) -> None:
-        """A node is gone; the driver stops its jobs before or after, in any order."""
+        """A node is gone; its jobs have been stopped."""
+        gpus = self._idle_gpus_of(node)
         self.down.add(node)
-        self.up_gpus -= self.cluster.nodes[node].gpus
-        self.free.take(tuple(g for g in self._gpus_of(node) if not self.on_gpu[g]))
+        self.up_gpus -= len(gpus)
+        self.free.take(gpus)
         self.changes.nodes.append(node)
 
     def node_up(self, node: int) -> None:
         """A node is back."""
+        gpus = self._idle_gpus_of(node)
         self.down.discard(node)
-        self.up_gpus += self.cluster.nodes[node].gpus
-        self.free.give(tuple(g for g in self._gpus_of(node) if not self.on_gpu[g]))
+        self.up_gpus += len(gpus)
+        self.free.give(gpus)
+        self.changes.nodes.append(node)
+
+    def drain(self, gpu: int) -> None:
+        """A GPU takes no jobs from now on; one that runs there may finish."""
+        node = self.cluster.node_of[gpu]
+        if gpu in self.drained:
+            return
+        self.drained.add(gpu)
+        if node not in self.down:
+            self.up_gpus -= 1
+            if not self.on_gpu[gpu]:
+                self.free.take((gpu,))
         self.changes.nodes.append(node)
 
     def decided(self) -> None:
@@ -154,14 +177,16 @@ class View:
         for g in gpus:
             on_gpu[g] = () if len(on_gpu[g]) == 1 else tuple(j for j in on_gpu[g] if j != job_id)
         freed = gpus if not state.shared else tuple(g for g in gpus if not on_gpu[g])
-        if self.down:
+        if self.down or self.drained:
             node_of = self.cluster.node_of
-            freed = tuple(g for g in freed if node_of[g] not in self.down)
+            freed = tuple(g for g in freed if node_of[g] not in self.down and g not in self.drained)
         self.free.give(freed)
         state.banked_gpu_s += len(gpus) * (self.now_s - state.since_s)
         state.gpus = NOWHERE
         state.shared = False
         state.since_s = self.now_s
 
-    def _gpus_of(self, node: int) -> range:
-        return range(self.cluster.first_gpu[node], self.cluster.first_gpu[node + 1])
+    def _idle_gpus_of(self, node: int) -> Placement:
+        gpus = range(self.cluster.first_gpu[node], self.cluster.first_gpu[node + 1])
+        assert not any(self.on_gpu[g] for g in gpus), f"jobs still run on node {node}"
+        return tuple(g for g in gpus if g not in self.drained)

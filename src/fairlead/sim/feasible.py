@@ -12,12 +12,13 @@ from fairlead.traces.trace import Trace
 _SHOWN = 5
 
 
-def check_feasible(trace: Trace, cluster: Cluster, stack: Stack) -> None:
-    """Raise `InputError` naming the jobs that no state of the cluster could run."""
+def check_feasible(trace: Trace, cluster: Cluster, stack: Stack, gpus: int | None = None) -> None:
+    """Raise `InputError` naming the jobs that no state of the cluster could run; `gpus` is what is not drained."""
     if not len(trace):
         raise InputError(f"{trace.source or 'the trace'} has no jobs")
     needs = "min_gpus" if stack.sizing.resizes else "gpus"
-    _refuse(trace.frame.filter(pl.col(needs) > cluster.gpus), needs, cluster)
+    usable = cluster.gpus if gpus is None else gpus
+    _refuse(trace.frame.filter(pl.col(needs) > usable), needs, cluster)
     by_memory = sorted(((n.gpu_model.memory_mib, n.gpus) for n in cluster.nodes), reverse=True)
     for memory_mib in trace.frame["memory_mib"].unique():
         if memory_mib > cluster.least_memory_mib:

@@ -19,6 +19,7 @@ from fairlead.model.cluster import Cluster
 from fairlead.model.job import Job
 from fairlead.model.placement import Placement
 from fairlead.model.speed import speed
+from fairlead.model.variability import Variability
 from fairlead.policy import laws
 from fairlead.policy.plan import Place
 from fairlead.policy.stack import Stack
@@ -29,10 +30,14 @@ from fairlead.sim.meters import Meters
 from fairlead.sim.result import JobRows, Result
 from fairlead.sim.simjob import SimJob
 from fairlead.sim.summary import audit, summarise
+from fairlead.sim.truth import Drift, Truth
 from fairlead.traces.trace import Trace
 
 _NEVER = float("inf")
 _PROGRESS_EVERY = 500
+_SHOWN = 5
+_LOOK_AFTER_S = 60.0
+"""Iteration times are believed after this long: some hundred iterations."""
 
 
 class Simulation:
@@ -48,6 +53,10 @@ class Simulation:
         locality: float | None = None,
         restart_s: float | None = None,
         failures: Failures | None = None,
+        true_variability: Variability | None = None,
+        drifts: tuple[Drift, ...] = (),
+        correct_scores: bool = False,
+        drained: tuple[int, ...] = (),
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self._trace = trace
@@ -57,7 +66,13 @@ class Simulation:
         self._progress = progress
         self._arrivals: Iterator[tuple[Job, float]] = trace.arrivals(locality=locality, restart_s=restart_s)
         self._failures = FailureProcess(failures, len(cluster.nodes), seed)
+        self._truth = Truth(cluster, true_variability, drifts)
         self._view = View(cluster, oracle=self if stack.needs_oracle else None)
+        for gpu in drained:
+            self._view.drain(gpu)
+        self._corrects = correct_scores and self._view.scores is not None
+        self._looks: list[tuple[float, int, int]] = []
+        """(moment, job, version): when a run has lasted long enough for its iteration time to be believed."""
         self._meters = Meters(cluster, self._view)
         self._rows = JobRows(trace, cluster.gpus)
         self._ends: list[tuple[float, int, int]] = []
@@ -66,7 +81,7 @@ class Simulation:
         self._counts = dict.fromkeys(("events", "preemptions", "moves", "node_failures", "arrived", "ended"), 0)
         self._ended_gpu_s = 0.0
         self._ended_energy_j = 0.0
-        check_feasible(trace, cluster, stack)
+        check_feasible(trace, cluster, stack, self._view.up_gpus)
 
     def remaining_s(self, state: JobState) -> float:
         """The oracle: what only the world knows."""
@@ -93,7 +108,7 @@ class Simulation:
             summary=summary,
             jobs=jobs,
             timeline=self._meters.timeline(),
-            notes=self._trace.notes,
+            notes=(*self._trace.notes, *self._slow_gpus()),
         )
 
     # -- the clock -------------------------------------------------------------------------------------------------
@@ -106,7 +121,7 @@ class Simulation:
         reported = 0
         while rows.finished < total:
             end_s = ends[0][0] if ends else _NEVER
-            now_s = min(arrival_s, end_s, self._wake_s, self._at_round(self._failures.next_s))
+            now_s = min(arrival_s, end_s, self._wake_s, self._at_round(self._next_in_world_s()))
             if now_s == _NEVER:
                 raise RunError(
                     f"{len(view.waiting)} jobs wait for ever: {self._names()}", hint="the policy never starts them"
@@ -117,8 +132,8 @@ class Simulation:
                 self._end_due(now_s)
                 if rows.finished == total:
                     break
-            while self._at_round(self._failures.next_s) <= now_s:
-                self._node_event()
+            while self._at_round(self._next_in_world_s()) <= now_s:
+                self._world_event()
             while arrival_s <= now_s:
                 assert arrival is not None
                 self._arrive(*arrival)
@@ -131,6 +146,11 @@ class Simulation:
                 self._progress(reported, total)
         if self._progress is not None:
             self._progress(total, total)
+
+    def _next_in_world_s(self) -> float:
+        """The next failure, repair, drift or look at a running job."""
+        looks = self._looks
+        return min(self._failures.next_s, self._truth.next_s, looks[0][0] if looks else _NEVER)
 
     def _at_round(self, moment_s: float, slack: float = 0.0) -> float:
         """The first round at or after a moment; the moment itself where there are no rounds."""
@@ -225,12 +245,15 @@ class Simulation:
     def _set_speed(self, job: SimJob) -> None:
         """Speed and end from where it is and who else is there."""
         neighbours = self._neighbours(job) if job.shared else ()
-        job.speed = speed(job.job, job.gpus, self._cluster, neighbours)
+        job.speed = speed(job.job, job.gpus, self._truth.cluster, neighbours)
         run_s = job.left_s if job.speed == 1.0 else job.left_s / job.speed
         job.end_s = job.progress_from_s + max(run_s, 0.0)
         job.version += 1
         # What ends a hair after a round by rounding ends on it.
         heapq.heappush(self._ends, (self._at_round(job.end_s, slack=1e-9), job.job.id, job.version))
+        if self._corrects and not neighbours:
+            look_s = max(job.progress_from_s, self._view.now_s) + _LOOK_AFTER_S
+            heapq.heappush(self._looks, (look_s, job.job.id, job.version))
 
     def _neighbours(self, job: SimJob) -> list[Any]:
         """Profiles of the others on the most crowded of its GPUs."""
@@ -239,18 +262,45 @@ class Simulation:
         return max(others, key=lambda profiles: sum(p.activity_frac for p in profiles))
 
     def _retime_neighbours(self, gpus: Placement, job: SimJob) -> None:
-        on_gpu, running, now_s = self._view.on_gpu, self._view.running, self._view.now_s
+        on_gpu = self._view.on_gpu
         for job_id in dict.fromkeys(j for g in gpus for j in on_gpu[g] if j != job.job.id):
-            other = cast(SimJob, running[job_id])
-            other.progress(now_s)
-            self._set_speed(other)
-            self._meters.regauge(other)
-            self._view.changes.retimed.append(other)
+            self._retime(cast(SimJob, self._view.running[job_id]))
+
+    def _retime(self, job: SimJob) -> None:
+        """It runs on at another speed."""
+        job.progress(self._view.now_s)
+        self._set_speed(job)
+        self._meters.regauge(job)
+        self._view.changes.retimed.append(job)
+
+    # -- what happens to the world -----------------------------------------------------------------------------------
+
+    def _world_event(self) -> None:
+        self._counts["events"] += 1
+        next_s = self._next_in_world_s()
+        if next_s == self._failures.next_s:
+            self._node_event()
+        elif next_s == self._truth.next_s:
+            gpu = self._truth.drift()
+            for job_id in self._view.on_gpu[gpu]:
+                self._retime(cast(SimJob, self._view.running[job_id]))
+        else:
+            self._look()
+
+    def _look(self) -> None:
+        """A job has run for a while: what its iteration time says of its GPUs."""
+        _, job_id, version = heapq.heappop(self._looks)
+        job = cast("SimJob | None", self._view.running.get(job_id))
+        if job is None or job.version != version:
+            return
+        assert self._view.scores is not None
+        app_class = job.job.profile.app_class
+        if self._view.scores.observe(app_class, job.gpus, self._truth.slowdown(job)):
+            self._view.changes.rescored.add(app_class)
 
     def _node_event(self) -> None:
         node, down = self._failures.pop()
         view, meters = self._view, self._meters
-        self._counts["events"] += 1
         if not down:
             view.node_up(node)
             meters.node_up(node)
@@ -270,6 +320,15 @@ class Simulation:
         job.banked_gpu_s = job.attained_gpu_s(now_s)
         job.since_s = now_s
 
+    def _slow_gpus(self) -> list[str]:
+        scores = self._view.scores
+        found = scores.slow_gpus() if scores is not None else []
+        return [
+            f"GPU {gpu} ({self._cluster.gpu_name(gpu)}) is believed {score:.2f} times slower than the median"
+            f" for class {app_class}: look at it, or drain it"
+            for gpu, app_class, score in found[:_SHOWN]
+        ]
+
     def _names(self) -> str:
         names = [s.job.name for s in self._view.waiting.values()]
-        return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+        return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
