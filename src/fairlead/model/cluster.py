@@ -7,6 +7,7 @@ for people, numbers are for policies.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -87,7 +88,7 @@ class Cluster:
         object.__setattr__(self, "least_memory_mib", min(n.gpu_model.memory_mib for n in self.nodes))
         known = [uuid for node in self.nodes for uuid in node.uuids if uuid]
         if len(set(known)) < len(known):
-            twice = next(uuid for uuid in known if known.count(uuid) > 1)
+            twice, _ = Counter(known).most_common(1)[0]
             raise InputError(f"GPU UUID {twice} stands twice in the cluster; every GPU has its own")
         if self.variability is not None and self.variability.gpus != len(node_of):
             raise InputError(

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -74,20 +75,17 @@ def load_cluster(text: str) -> Cluster:
     }
     nodes: list[Node] = []
     for number, group in enumerate(parsed.nodes):
-        for field, found, wanted in (
-            ("names", group.names, group.count),
-            ("uuids", group.uuids, group.count * group.gpus),
-        ):
-            if found and len(found) != wanted:
-                raise InputError(f"{path}: nodes.{number}.{field}: found {len(found)}, expected {wanted}")
+        for field, wanted in (("names", group.count), ("uuids", group.count * group.gpus)):
+            found = len(getattr(group, field))
+            if found not in (0, wanted):
+                raise InputError(f"{path}: nodes.{number}.{field}: found {found}, expected {wanted}")
         model = own.get(group.model) or gpu_model_named(group.model)
         names = group.names or [f"{group.prefix}{len(nodes) + i}" for i in range(group.count)]
         for i, name in enumerate(names):
             uuids = tuple(group.uuids[i * group.gpus : (i + 1) * group.gpus])
             nodes.append(Node(name, group.gpus, model, group.base_w, uuids))
-    if len({node.name for node in nodes}) < len(nodes):
-        twice = next(node.name for i, node in enumerate(nodes) if node.name in {n.name for n in nodes[:i]})
-        raise InputError(f"{path}: two nodes are called {twice!r}; every node has its own name")
+    if twice := [name for name, count in Counter(node.name for node in nodes).items() if count > 1]:
+        raise InputError(f"{path}: two nodes are called {twice[0]!r}; every node has its own name")
     return Cluster(tuple(nodes))
 
 
@@ -106,7 +104,8 @@ def load_variability(path: str | Path, cluster: Cluster) -> Variability:
     scores: dict[str, dict[int, float]] = {}
     assumed: dict[str, set[int]] = {}
     seen: dict[int, str] = {}
-    for position, (place, entry) in enumerate(_csv_entries(path) if path.suffix == ".csv" else _json_entries(path)):
+    entries = _csv_entries(path) if path.suffix.lower() == ".csv" else _json_entries(path)
+    for position, (place, entry) in enumerate(entries):
         try:
             gpu = names.find(entry, position)
             if gpu in seen:
@@ -115,8 +114,9 @@ def load_variability(path: str | Path, cluster: Cluster) -> Variability:
             for name, value in entry.items():
                 if is_class_name(name):
                     scores.setdefault(name, {})[gpu] = _score(name, value)
-            for name in entry.get("unscored") or ():
-                assumed.setdefault(name, set()).add(gpu)
+            guesses = entry.get("unscored")
+            for name in guesses if isinstance(guesses, list) else ():
+                assumed.setdefault(str(name), set()).add(gpu)
         except InputError as error:
             raise InputError(f"{path}, {place}: {error.message}", hint=error.hint) from None
     if not scores:
@@ -124,6 +124,7 @@ def load_variability(path: str | Path, cluster: Cluster) -> Variability:
     return from_partial(scores, cluster.gpus, assumed=assumed)
 
 
+_MADE_FOR = "give a profile made for this cluster"
 _SCORES_HINT = 'for example {"gpus": [{"gpu": 0, "A": 0.97, "B": 1.0}, {"gpu": 1, "A": 1.2, "B": 1.0}]}'
 
 
@@ -133,8 +134,7 @@ def save_variability(
     """Write a profile as JSON or csv, by the file's ending; `about` says where each class comes from (JSON only)."""
     path = Path(path)
     cluster = cluster.with_variability(variability)  # as many GPUs, or an error
-    wrong = [name for name in variability.scores if not is_class_name(name)]
-    if wrong:
+    if wrong := [name for name in variability.scores if not is_class_name(name)]:
         raise InputError(f"class name {wrong[0]!r}: expected {CLASS_NAME_RULE}")
     assumed = {name: set(variability.unscored_in(name)) for name in variability.scores}
     entries: list[dict[str, Any]] = []
@@ -147,9 +147,9 @@ def save_variability(
         if guesses := [name for name in variability.scores if gpu in assumed[name]]:
             entry["unscored"] = guesses
         entries.append(entry)
-    if path.suffix == ".csv":
+    if path.suffix.lower() == ".csv":
         text = _as_csv(entries, list(variability.scores))
-    elif path.suffix == ".json":
+    elif path.suffix.lower() == ".json":
         classes = {name: {"from": (about or {}).get(name, "")} for name in variability.scores}
         lines = ",\n".join(json.dumps(entry) for entry in entries)
         text = f'{{"classes": {json.dumps(classes)},\n"gpus": [\n{lines}\n]}}\n'
@@ -186,10 +186,11 @@ class GpuNames:
         if "node" in entry or "index" in entry:
             return self._at(entry.get("node"), entry.get("index"))
         if "uuid" in entry:
-            if entry["uuid"] not in self._uuids:
-                hint = None if self._uuids else "the cluster has no UUIDs; list them as uuids = [...] in its file"
+            found = self._uuids.get(str(entry["uuid"]))
+            if found is None:
+                hint = _MADE_FOR if self._uuids else "the cluster has no UUIDs; list them as uuids = [...] in its file"
                 raise InputError(f"uuid: found {entry['uuid']!r}, no GPU of the cluster has it", hint=hint)
-            return self._uuids[entry["uuid"]]
+            return found
         if position is None:
             raise InputError("no GPU named; expected gpu, node and index, or uuid")
         return _whole("place in the list", position, 0, self._cluster.gpus - 1)
@@ -203,20 +204,20 @@ class GpuNames:
 
     def _agree(self, entry: Mapping[str, Any], gpu: int) -> None:
         """Names that this cluster knows too must mean the same GPU, or the profile is another cluster's."""
-        others = [self._uuids.get(entry.get("uuid", ""))]
+        others = [self._uuids.get(str(entry.get("uuid")))]
         if isinstance(entry.get("node"), str) and entry["node"] in self._nodes and "index" in entry:
             others.append(self._at(entry["node"], entry["index"]))
         for other in others:
             if other is not None and other != gpu:
-                raise InputError(
-                    f"gpu {gpu} is {self._cluster.gpu_name(gpu)}, but the entry also names {self._cluster.gpu_name(other)}",
-                    hint="give a profile made for this cluster, or leave out 'gpu' to go by name",
-                )
+                called = f"gpu {gpu} is {self._cluster.gpu_name(gpu)}"
+                hint = f"{_MADE_FOR}, or leave out 'gpu' to go by name"
+                raise InputError(f"{called}, but the entry also names {self._cluster.gpu_name(other)}", hint=hint)
 
 
 def _whole(what: str, value: Any, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InputError(f"{what}: found {value!r}, expected a whole number from {least} to {most}")
+        hint = _MADE_FOR if isinstance(value, int) else None
+        raise InputError(f"{what}: found {value!r}, expected a whole number from {least} to {most}", hint=hint)
     return value
 
 
@@ -250,12 +251,12 @@ def _csv_entries(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         for name, cell in zip(columns, cells, strict=True):
             if cell == "":
                 continue
-            if name in ("gpu", "index"):
+            if name == "unscored":
+                entry[name] = cell.split()
+            elif name in ("gpu", "index"):
                 entry[name] = int(cell) if cell.isdecimal() else cell
-            elif is_class_name(name):
-                entry[name] = _as_number(cell)
             else:
-                entry[name] = cell.split() if name == "unscored" else cell
+                entry[name] = _as_number(cell) if is_class_name(name) else cell
         yield f"line {line}", entry
 
 
