@@ -5,68 +5,55 @@ Both take what the command line takes, and raise `InputError` where that would e
 
 from __future__ import annotations
 
-import ctypes
 import math
-import multiprocessing
-import os
-import pickle
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from dataclasses import dataclass
-from multiprocessing import resource_tracker
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TypedDict, Unpack
 
 from fairlead import traces
-from fairlead.errors import InputError, RunError
+from fairlead.errors import InputError
 from fairlead.model.cluster import Cluster
 from fairlead.model.files import load_cluster, load_variability
-from fairlead.policy import registry
-from fairlead.policy.stack import Stack
+from fairlead.model.profile import Locality
 from fairlead.sim.failures import Failures
-from fairlead.sim.feasible import check_feasible
+from fairlead.sim.parallel import run_all
 from fairlead.sim.result import Result
-from fairlead.sim.simulation import Simulation
+from fairlead.sim.run import Progress, Run
+from fairlead.sim.truth import parse_drift
 from fairlead.traces import Trace
 
-Progress = Callable[[int, int], None]
-"""Called with the jobs finished so far and the jobs in all."""
-
 DEFAULT_CLUSTER = "16x4"
-_POLL_S = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class _Experiment:
-    """All but the policy: what every run of a comparison shares. It is sent to worker processes."""
+class Options(TypedDict, total=False):
+    """What `simulate` and `compare` take besides trace, cluster and policy; all may be left out."""
 
-    trace: Trace
-    cluster: Cluster
     round_s: float | None
+    """Decide only every so many seconds; without it, at every event."""
     seed: int
-    locality: float | None
+    """Of all that is random."""
+    variability: str | Path | None
+    """A file of GPU scores: what policies believe, and what is true unless said otherwise."""
+    true_variability: str | Path | None
+    """A file of GPU scores that are true, whatever is believed."""
+    slow: Sequence[str]
+    """GPUs that grow slow: `GPU:FACTOR@SECONDS`, for example `35:2.0@86400`."""
+    correct_scores: bool
+    """Correct what is believed of GPUs from observed iteration times."""
+    drain: Sequence[str]
+    """GPUs that take no jobs, by number or as NODE:INDEX."""
+    locality: Locality | None
+    """Slowdown of jobs that span nodes, one for all or one per class; overrides the jobs' profiles."""
     restart_s: float | None
-    failures: Failures | None
-
-    def run(self, policy: str, progress: Progress | None = None) -> Result:
-        """One simulation."""
-        simulation = Simulation(
-            self.trace, self.cluster, self._stack(policy), seed=self.seed, locality=self.locality,
-            restart_s=self.restart_s, failures=self.failures, progress=progress,
-        )  # fmt: skip
-        return simulation.run()
-
-    def check(self, policy: str) -> None:
-        """Raise what is wrong with a policy, or with the jobs that it would never run."""
-        check_feasible(self.trace, self.cluster, self._stack(policy))
-
-    def _stack(self, policy: str) -> Stack:
-        return registry.build(policy, round_s=self.round_s, seed=self.seed)
+    """The cost of each preemption or move; overrides the jobs' profiles."""
+    mtbf_h: float | None
+    """Let every node fail, that long between failures on average."""
+    repair_h: float | None
+    """How long a failed node is away on average; 1 h unless given."""
+    skip_bad_rows: bool
+    """Leave out bad rows of the trace."""
+    wrap: bool
+    """Whether a trace that wraps (Sia-Philly) goes on arriving until its measured jobs are done; on unless given."""
 
 
 def simulate(
@@ -74,31 +61,15 @@ def simulate(
     cluster: str | Path | Cluster = DEFAULT_CLUSTER,
     policy: str = "fifo",
     *,
-    round_s: float | None = None,
-    variability: str | Path | None = None,
-    locality: float | None = None,
-    seed: int = 0,
-    restart_s: float | None = None,
-    mtbf_h: float | None = None,
-    repair_h: float | None = None,
-    skip_bad_rows: bool = False,
-    wrap: bool = True,
     progress: Progress | None = None,
+    **options: Unpack[Options],
 ) -> Result:
     """Replay a trace on a cluster under one policy.
 
     `trace` is a file, `synthetic:NAME`, a `Trace`, or None for the built-in demo; `cluster` is NODESxGPUS[:model], a
-    TOML file or a `Cluster`; `policy` is a preset or `stage=name` pairs. `round_s` decides only every so many seconds;
-    without it the policy decides at every event. `variability` is a file of GPU scores, `locality` the slowdown of jobs
-    that span nodes, `restart_s` the cost of each preemption or move (these two override the jobs' profiles). `mtbf_h`
-    lets every node fail, that long between failures on average, and come back after `repair_h` (1 h unless given). A
-    trace that wraps (Sia-Philly) goes on arriving until its measured jobs are done, unless `wrap` is off.
+    TOML file or a `Cluster`; `policy` is a preset or `stage=name` pairs. The options are those of `Options`.
     """
-    experiment = _prepare(
-        trace, cluster, round_s=round_s, variability=variability, locality=locality, seed=seed, restart_s=restart_s,
-        mtbf_h=mtbf_h, repair_h=repair_h, skip_bad_rows=skip_bad_rows, wrap=wrap,
-    )  # fmt: skip
-    return experiment.run(policy, progress)
+    return _runs([policy], trace, cluster, options)[0].result(progress)
 
 
 def compare(
@@ -108,7 +79,7 @@ def compare(
     *,
     workers: int | None = None,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> list[Result]:
     """Replay the same trace under each policy, in parallel processes; the results are in the order of `policies`.
 
@@ -122,48 +93,65 @@ def compare(
             raise InputError(f"policy {policy!r} is given twice")
     if workers is not None and workers < 1:
         raise InputError(f"workers is {workers}; it must be at least 1")
-    experiment = _prepare(trace, cluster, **options)
-    for policy in policies:  # a misspelt name should not cost the time of the others
-        experiment.check(policy)
-    workers = min(workers or os.cpu_count() or 1, len(policies))
-    if workers == 1:
-        return _run_in_turn(experiment, policies, progress)
-    return _run_in_parallel(experiment, policies, workers, progress)
+    runs = _runs(policies, trace, cluster, options)
+    for run in runs:  # a misspelt name should not cost the time of the others
+        run.check()
+    return run_all(runs, workers=workers, progress=progress)
 
 
-def _prepare(
-    trace: str | Path | Trace | None,
-    cluster: str | Path | Cluster,
-    *,
-    round_s: float | None = None,
-    variability: str | Path | None = None,
-    locality: float | None = None,
-    seed: int = 0,
-    restart_s: float | None = None,
-    mtbf_h: float | None = None,
-    repair_h: float | None = None,
-    skip_bad_rows: bool = False,
-    wrap: bool = True,
-) -> _Experiment:
+def _runs(
+    policies: Sequence[str], trace: str | Path | Trace | None, cluster: str | Path | Cluster, options: Options
+) -> list[Run]:
     """Check the values first, as that is cheap, then read the files."""
-    _check("round_s", round_s, above=0.0)
-    _check("locality", locality, least=1.0)
-    _check("restart_s", restart_s, least=0.0)
-    _check("seed", seed, least=0)
-    _check("mtbf_h", mtbf_h, above=0.0)
-    _check("repair_h", repair_h, least=0.0)
-    if repair_h is not None and mtbf_h is None:
-        raise InputError(
-            f"repair_h is {repair_h:g}, but no node ever fails without mtbf_h", hint="give mtbf_h, or drop repair_h"
-        )
+    unknown = sorted(set(options) - set(Options.__annotations__))
+    if unknown:
+        raise InputError(f"unknown option {unknown[0]!r}", hint=f"known: {', '.join(Options.__annotations__)}")
+    _check_values(options)
     if not isinstance(cluster, Cluster):
         cluster = load_cluster(str(cluster))
-    if variability is not None:
-        cluster = cluster.with_variability(load_variability(Path(variability), cluster))
+    believed, true = options.get("variability"), options.get("true_variability")
+    if believed is not None:
+        cluster = cluster.with_variability(load_variability(Path(believed), cluster))
+    mtbf_h, repair_h = options.get("mtbf_h"), options.get("repair_h")
     failures = None
     if mtbf_h is not None:
         failures = Failures(mtbf_h) if repair_h is None else Failures(mtbf_h, repair_h)
-    return _Experiment(_read(trace, skip_bad_rows, wrap), cluster, round_s, seed, locality, restart_s, failures)
+    read = _read(trace, options.get("skip_bad_rows", False), options.get("wrap", True))
+    return [
+        Run(
+            read,
+            cluster,
+            policy,
+            round_s=options.get("round_s"),
+            seed=options.get("seed", 0),
+            locality=options.get("locality"),
+            restart_s=options.get("restart_s"),
+            failures=failures,
+            true_variability=None if true is None else load_variability(Path(true), cluster),
+            drifts=tuple(parse_drift(text, cluster) for text in options.get("slow", ())),
+            correct_scores=options.get("correct_scores", False),
+            drained=tuple(cluster.gpu_numbered(text) for text in options.get("drain", ())),
+        )
+        for policy in policies
+    ]
+
+
+def _check_values(options: Options) -> None:
+    _check("round_s", options.get("round_s"), above=0.0)
+    _check("restart_s", options.get("restart_s"), least=0.0)
+    _check("seed", options.get("seed"), least=0)
+    _check("mtbf_h", options.get("mtbf_h"), above=0.0)
+    _check("repair_h", options.get("repair_h"), least=0.0)
+    locality = options.get("locality")
+    for value in locality.values() if isinstance(locality, Mapping) else (locality,):
+        _check("locality", value, least=1.0)
+    repair_h = options.get("repair_h")
+    if repair_h is not None and options.get("mtbf_h") is None:
+        raise InputError(
+            f"repair_h is {repair_h:g}, but no node ever fails without mtbf_h", hint="give mtbf_h, or drop repair_h"
+        )
+    if options.get("correct_scores") and options.get("variability") is None:
+        raise InputError("correct_scores corrects a variability profile, but there is none", hint="give variability")
 
 
 def _read(trace: str | Path | Trace | None, skip_bad_rows: bool, wrap: bool) -> Trace:
@@ -184,117 +172,3 @@ def _check(name: str, value: float | None, *, least: float | None = None, above:
         fits, bound = least is not None and value >= least, f"at least {least:g}"
     if not fits or not math.isfinite(value):
         raise InputError(f"{name} is {value:g}; it must be a finite number, {bound}")
-
-
-def _run_in_turn(experiment: _Experiment, policies: Sequence[str], progress: Progress | None) -> list[Result]:
-    results = []
-    total = len(experiment.trace) * len(policies)
-    for number, policy in enumerate(policies):
-        before = number * len(experiment.trace)
-
-        def report(done: int, _of: int, before: int = before) -> None:
-            if progress is not None:
-                progress(before + done, total)
-
-        results.append(experiment.run(policy, report))
-    return results
-
-
-# In a worker process: the experiment and the counters of finished jobs, one per policy, shared with the parent.
-_worker: tuple[_Experiment, Any] | None = None
-
-
-def _start_worker(experiment: Path, finished: Any) -> None:
-    global _worker
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    with experiment.open("rb") as file:
-        _worker = pickle.load(file), finished
-
-
-def _end_with_parent() -> None:
-    """A worker whose parent was killed would wait for ever on pipes of which it holds both ends itself."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
-
-
-def _run_in_worker(number: int, policy: str) -> Result:
-    assert _worker is not None
-    experiment, finished = _worker
-
-    def report(done: int, _of: int) -> None:
-        finished[number] = done
-
-    return experiment.run(policy, report)
-
-
-def _run_in_parallel(
-    experiment: _Experiment, policies: Sequence[str], workers: int, progress: Progress | None
-) -> list[Result]:
-    # Not fork: polars has threads, and a lock that one of them held stays held in the child.
-    context = multiprocessing.get_context("spawn")
-    finished = context.RawArray(ctypes.c_longlong, len(policies))
-    with TemporaryDirectory(prefix="fairlead-") as folder:
-        # By file, not as arguments: those go through a pipe, which hangs where a worker dies before it has read them,
-        # and starts the next worker only when this one has.
-        shared = Path(folder) / "experiment.pickle"
-        shared.write_bytes(pickle.dumps(experiment, protocol=pickle.HIGHEST_PROTOCOL))
-        pool = ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(shared, finished))
-        try:
-            with _interrupts_held():
-                runs = [pool.submit(_run_in_worker, number, policy) for number, policy in enumerate(policies)]
-            _follow(runs, finished, len(experiment.trace), progress)
-        except BrokenProcessPool as broken:
-            raise RunError("a worker process of the comparison died", hint=_DIED_HINT) from broken
-        finally:
-            _stop(pool)
-    return [run.result() for run in runs]
-
-
-_DIED_HINT = (
-    "it may have run out of memory: try fewer workers; in a script, call compare under `if __name__ == '__main__':`"
-)
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Start processes that never see a Ctrl-C, which goes to all of a terminal's; one that comes meanwhile waits.
-
-    Blocked in this thread is blocked in the processes that it starts. Here another thread (polars has some) may still
-    take the signal, and the main thread would be interrupted halfway through a start; so it is noted and raised after.
-    """
-    resource_tracker.ensure_running()  # started on the way it would unblock what it finds blocked
-    came: list[int] = []
-    main = threading.current_thread() is threading.main_thread()
-    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number)) if main else None
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        if main:
-            signal.signal(signal.SIGINT, handler)
-    if came:
-        raise KeyboardInterrupt
-
-
-def _follow(runs: list[Future[Result]], finished: Any, jobs: int, progress: Progress | None) -> None:
-    """Wait until all are done or the first has failed, telling how far they are together."""
-    left = set(runs)
-    while left:
-        ended, left = wait(left, timeout=_POLL_S, return_when=FIRST_EXCEPTION)
-        for run in ended:
-            run.result()
-        if progress is not None:
-            progress(sum(finished), jobs * len(runs))
-
-
-def _stop(pool: ProcessPoolExecutor) -> None:
-    """Leave no worker behind: after a failure or an interrupt a simulation would otherwise run to its end."""
-    workers = list((getattr(pool, "_processes", None) or {}).values())
-    pool.shutdown(wait=False, cancel_futures=True)
-    for worker in workers:
-        worker.terminate()
-    for worker in workers:
-        worker.join()

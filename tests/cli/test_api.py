@@ -43,9 +43,9 @@ def test_progress_counts_the_jobs_of_all_runs(workers: int) -> None:
 
 
 def test_an_error_in_a_worker_arrives_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fairlead import api
+    from fairlead.sim.run import Run
 
-    monkeypatch.setattr(api._Experiment, "check", lambda self, policy: None)  # so that only the worker finds out
+    monkeypatch.setattr(Run, "check", lambda self: None)  # so that only the worker finds out
     with pytest.raises(InputError, match="nosuch") as caught:
         fairlead.compare(["fifo", "nosuch"], traces.builtin_demo().head(10), workers=2)
     assert caught.value.hint

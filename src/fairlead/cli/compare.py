@@ -33,6 +33,10 @@ def compare(
     skip_bad_rows: options.SkipOption = False,
     no_wrap: options.NoWrapOption = False,
     variability: options.VariabilityOption = None,
+    true_variability: options.TrueVariabilityOption = None,
+    slow: options.SlowOption = None,
+    correct_scores: options.CorrectOption = False,
+    drain: options.DrainOption = None,
     locality: options.LocalityOption = None,
     restart_s: options.RestartOption = None,
     mtbf_h: options.MtbfOption = None,
@@ -66,12 +70,17 @@ def compare(
             progress=progress,
             round_s=round_s,
             variability=variability,
-            locality=locality,
+            true_variability=true_variability,
+            slow=slow or (),
+            correct_scores=correct_scores,
+            drain=drain or (),
+            locality=options.parse_locality(locality),
             seed=seed,
             restart_s=restart_s,
             mtbf_h=mtbf_h,
             repair_h=repair_h,
         )
+    options.say_notes(results, read)
     named = dict(zip(policies, results, strict=True))
     if json:
         runs = [{"name": name, **summary_of(result)} for name, result in named.items()]

@@ -59,9 +59,47 @@ VariabilityOption = Annotated[
     typer.Option("--variability", metavar="FILE", help="How slow each GPU is, per class.", rich_help_panel=_WORLD),
 ]
 LocalityOption = Annotated[
-    float | None,
+    str | None,
     typer.Option(
-        "--locality", help="Slowdown of a job that spans nodes. Default: its profile's.", rich_help_panel=_WORLD
+        "--locality",
+        metavar="L|CLASS=L,...",
+        help="Slowdown of a job that spans nodes, for all or per class: 1.7, or A=1.16,D=1.1. Default: its profile's.",
+        rich_help_panel=_WORLD,
+    ),
+]
+TrueVariabilityOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--true-variability",
+        metavar="FILE",
+        help="How slow each GPU really is, where --variability is only what policies believe.",
+        rich_help_panel=_WORLD,
+    ),
+]
+SlowOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--slow",
+        metavar="GPU:FACTOR@SECONDS",
+        help="A GPU that grows slow, unknown to policies: 35:2.0@86400. May be repeated.",
+        rich_help_panel=_WORLD,
+    ),
+]
+CorrectOption = Annotated[
+    bool,
+    typer.Option(
+        "--correct-scores",
+        help="Correct what is believed of GPUs from observed iteration times.",
+        rich_help_panel=_WORLD,
+    ),
+]
+DrainOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--drain",
+        metavar="GPU",
+        help="A GPU that takes no jobs, as 35 or n8:3. May be repeated.",
+        rich_help_panel=_WORLD,
     ),
 ]
 RestartOption = Annotated[
@@ -87,6 +125,19 @@ OutOption = Annotated[
 ]
 
 
+def parse_locality(text: str | None) -> float | dict[str, float] | None:
+    """`1.7` for all, or `A=1.16,D=1.1` per class."""
+    if text is None:
+        return None
+    try:
+        if "=" not in text:
+            return float(text)
+        pairs = [part.partition("=") for part in text.split(",")]
+        return {name.strip(): float(value) for name, _, value in pairs}
+    except ValueError:
+        raise InputError(f"--locality {text!r} is no number", hint="for example 1.7, or A=1.16,D=1.1") from None
+
+
 def read_trace(
     path: str | None,
     *,
@@ -107,6 +158,13 @@ def read_trace(
     for note in trace.notes:
         say("note", note)
     return trace if jobs is None else trace.head(jobs)
+
+
+def say_notes(results: Sequence[Result], trace: Trace) -> None:
+    """What the runs want to be known, once each; the reader's own notes were said before."""
+    for note in dict.fromkeys(note for result in results for note in result.notes):
+        if note not in trace.notes:
+            say("note", note)
 
 
 @dataclass(frozen=True, slots=True)

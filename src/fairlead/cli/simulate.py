@@ -29,6 +29,10 @@ def simulate(
     skip_bad_rows: options.SkipOption = False,
     no_wrap: options.NoWrapOption = False,
     variability: options.VariabilityOption = None,
+    true_variability: options.TrueVariabilityOption = None,
+    slow: options.SlowOption = None,
+    correct_scores: options.CorrectOption = False,
+    drain: options.DrainOption = None,
     locality: options.LocalityOption = None,
     restart_s: options.RestartOption = None,
     mtbf_h: options.MtbfOption = None,
@@ -50,13 +54,18 @@ def simulate(
             policy,
             round_s=round_s,
             variability=variability,
-            locality=locality,
+            true_variability=true_variability,
+            slow=slow or (),
+            correct_scores=correct_scores,
+            drain=drain or (),
+            locality=options.parse_locality(locality),
             seed=seed,
             restart_s=restart_s,
             mtbf_h=mtbf_h,
             repair_h=repair_h,
             progress=progress,
         )
+    options.say_notes([result], read)
     if json:
         print_json({**summary_of(result), "skipped_rows": read.skipped_rows})
     else:

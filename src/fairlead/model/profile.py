@@ -7,9 +7,13 @@ and `activity_frac` feeds the power equation.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Protocol
+
+Locality = float | Mapping[str, float]
+"""The penalty for spanning nodes: one for all, or one per class (others keep their profile's)."""
 
 
 class Speedup(Protocol):
@@ -79,8 +83,10 @@ class Profile:
     memory_mib: float = 0.0
     """Peak memory on each GPU; 0 is unknown."""
 
-    def with_options(self, *, locality: float | None = None, restart_s: float | None = None) -> Profile:
+    def with_options(self, *, locality: Locality | None = None, restart_s: float | None = None) -> Profile:
         """The same application where an option of the run overrides the profile."""
+        if isinstance(locality, Mapping):
+            locality = locality.get(self.app_class)
         return replace(
             self,
             locality=self.locality if locality is None else locality,

@@ -18,6 +18,7 @@ from fairlead.errors import RunError
 from fairlead.model.cluster import Cluster
 from fairlead.model.job import Job
 from fairlead.model.placement import Placement
+from fairlead.model.profile import Locality
 from fairlead.model.speed import speed
 from fairlead.model.variability import Variability
 from fairlead.policy import laws
@@ -50,7 +51,7 @@ class Simulation:
         stack: Stack,
         *,
         seed: int = 0,
-        locality: float | None = None,
+        locality: Locality | None = None,
         restart_s: float | None = None,
         failures: Failures | None = None,
         true_variability: Variability | None = None,
@@ -108,7 +109,7 @@ class Simulation:
             summary=summary,
             jobs=jobs,
             timeline=self._meters.timeline(),
-            notes=(*self._trace.notes, *self._slow_gpus()),
+            notes=(*self._trace.notes, *self._about_gpus()),
         )
 
     # -- the clock -------------------------------------------------------------------------------------------------
@@ -320,13 +321,20 @@ class Simulation:
         job.banked_gpu_s = job.attained_gpu_s(now_s)
         job.since_s = now_s
 
-    def _slow_gpus(self) -> list[str]:
-        scores = self._view.scores
-        found = scores.slow_gpus() if scores is not None else []
-        return [
+    def _about_gpus(self) -> list[str]:
+        """What an operator should know: GPUs without a score, and GPUs that are far too slow."""
+        scores, profile = self._view.scores, self._cluster.variability
+        if scores is None or profile is None:
+            return []
+        unscored = [self._cluster.gpu_name(g) for g in profile.unscored]
+        listed = ", ".join(unscored[:_SHOWN]) + (
+            f" and {len(unscored) - _SHOWN} more" if len(unscored) > _SHOWN else ""
+        )
+        notes = [f"GPUs without a score, given the median of their class: {listed}"] if unscored else []
+        return notes + [
             f"GPU {gpu} ({self._cluster.gpu_name(gpu)}) is believed {score:.2f} times slower than the median"
             f" for class {app_class}: look at it, or drain it"
-            for gpu, app_class, score in found[:_SHOWN]
+            for gpu, app_class, score in scores.slow_gpus()[:_SHOWN]
         ]
 
     def _names(self) -> str:

@@ -32,7 +32,7 @@ import polars as pl
 
 from fairlead.errors import InputError
 from fairlead.model.job import Job
-from fairlead.model.profile import Profile, profile_named
+from fairlead.model.profile import Locality, Profile, profile_named
 from fairlead.traces.rules import RULES
 
 SCHEMA: dict[str, Any] = {
@@ -126,7 +126,9 @@ class Trace:
         found = self.profiles.get(model)
         return found if found is not None else profile_named(model)
 
-    def arrivals(self, *, locality: float | None = None, restart_s: float | None = None) -> Iterator[tuple[Job, float]]:
+    def arrivals(
+        self, *, locality: Locality | None = None, restart_s: float | None = None
+    ) -> Iterator[tuple[Job, float]]:
         """Each job with its true nominal duration, in order; without end where the trace wraps.
 
         Rows become objects a chunk at a time, so that a long trace is never in memory twice.
