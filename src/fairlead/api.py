@@ -19,7 +19,7 @@ from fairlead.sim.failures import Failures
 from fairlead.sim.parallel import run_all
 from fairlead.sim.result import Result
 from fairlead.sim.run import Progress, Run
-from fairlead.sim.truth import parse_drift
+from fairlead.sim.truth import WATCHES, Watch, parse_drift
 from fairlead.traces import Trace
 
 DEFAULT_CLUSTER = "16x4"
@@ -38,8 +38,8 @@ class Options(TypedDict, total=False):
     """A file of GPU scores that are true, whatever is believed."""
     slow: Sequence[str]
     """GPUs that grow slow: `GPU:FACTOR@SECONDS`, for example `35:2.0@86400`."""
-    correct_scores: bool
-    """Correct what is believed of GPUs from observed iteration times."""
+    correct_scores: Watch | None
+    """Correct what is believed of GPUs from observed iteration times: the `job`'s, or each `rank`'s own."""
     drain: Sequence[str]
     """GPUs that take no jobs, by number or as NODE:INDEX."""
     locality: Locality | None
@@ -129,7 +129,7 @@ def _runs(
             failures=failures,
             true_variability=None if true is None else load_variability(Path(true), cluster),
             drifts=tuple(parse_drift(text, cluster) for text in options.get("slow", ())),
-            correct_scores=options.get("correct_scores", False),
+            correct_scores=options.get("correct_scores"),
             drained=tuple(cluster.gpu_numbered(text) for text in options.get("drain", ())),
         )
         for policy in policies
@@ -150,7 +150,10 @@ def _check_values(options: Options) -> None:
         raise InputError(
             f"repair_h is {repair_h:g}, but no node ever fails without mtbf_h", hint="give mtbf_h, or drop repair_h"
         )
-    if options.get("correct_scores") and options.get("variability") is None:
+    watch = options.get("correct_scores")
+    if watch is not None and watch not in WATCHES:
+        raise InputError(f"correct_scores is {watch!r}", hint=f"known: {', '.join(WATCHES)}")
+    if watch is not None and options.get("variability") is None:
         raise InputError("correct_scores corrects a variability profile, but there is none", hint="give variability")
 
 

@@ -35,7 +35,7 @@ def compare(
     variability: options.VariabilityOption = None,
     true_variability: options.TrueVariabilityOption = None,
     slow: options.SlowOption = None,
-    correct_scores: options.CorrectOption = False,
+    correct_scores: options.CorrectOption = None,
     drain: options.DrainOption = None,
     locality: options.LocalityOption = None,
     restart_s: options.RestartOption = None,

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from fairlead.cli import compare, measure, policies, simulate, traces
+from fairlead.cli import compare, measure, policies, reproduce, simulate, traces
 from fairlead.cli.console import say
 from fairlead.errors import FairleadError
 
@@ -68,6 +68,7 @@ app = typer.Typer(
 app.command("simulate")(simulate.simulate)
 app.command("compare")(compare.compare)
 app.command("policies")(policies.policies)
+app.command("reproduce")(reproduce.reproduce)
 app.add_typer(traces.app, name="traces")
 app.add_typer(measure.app, name="measure")
 

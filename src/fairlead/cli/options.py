@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fairlead.sim.result import Result
     from fairlead.traces import Trace
 
+Watch = Literal["job", "rank"]
 _INPUT, _WORLD, _OUTPUT = "What to run", "How the world behaves", "Results"
 
 TraceOption = Annotated[
@@ -86,10 +87,10 @@ SlowOption = Annotated[
     ),
 ]
 CorrectOption = Annotated[
-    bool,
+    Watch | None,
     typer.Option(
         "--correct-scores",
-        help="Correct what is believed of GPUs from observed iteration times.",
+        help="Correct what is believed of GPUs from observed iteration times: of the job, or of every rank of it.",
         rich_help_panel=_WORLD,
     ),
 ]

@@ -31,7 +31,7 @@ def simulate(
     variability: options.VariabilityOption = None,
     true_variability: options.TrueVariabilityOption = None,
     slow: options.SlowOption = None,
-    correct_scores: options.CorrectOption = False,
+    correct_scores: options.CorrectOption = None,
     drain: options.DrainOption = None,
     locality: options.LocalityOption = None,
     restart_s: options.RestartOption = None,

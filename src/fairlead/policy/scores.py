@@ -45,10 +45,20 @@ class Scores:
 
         The penalty for spanning nodes and what neighbours cost are taken out before. Tells whether beliefs changed.
         """
+        return self.observe_all(app_class, [(gpus, slowdown)])
+
+    def observe_ranks(self, app_class: str, gpus: Sequence[int], slowdowns: Sequence[float]) -> bool:
+        """The same, where every rank of the job reports its own time, without the wait for the others."""
+        return self.observe_all(app_class, [((g,), s) for g, s in zip(gpus, slowdowns, strict=True)])
+
+    def observe_all(self, app_class: str, seen: Sequence[tuple[Sequence[int], float]]) -> bool:
+        """Several observations at once."""
         belief = self._beliefs.get(app_class)
         if belief is None:
             belief = self._beliefs[app_class] = Belief(self._profile.of_class(app_class))
-        return belief.observe(np.asarray(gpus), math.log(slowdown))
+        for gpus, slowdown in seen:
+            belief.observe(np.asarray(gpus), math.log(slowdown))
+        return belief.tell()
 
     def slow_gpus(self) -> list[tuple[int, str, float]]:
         """(GPU, class, score) of the GPUs that an operator should look at: far slower than the rest."""
@@ -102,8 +112,8 @@ class Belief:
         """What policies are told; renewed when a score has moved by more than the tolerance."""
         self.version = 0
 
-    def observe(self, gpus: NDArray[np.int64], y: float) -> bool:
-        """Take in one observed log slowdown; tells whether policies should look again."""
+    def observe(self, gpus: NDArray[np.int64], y: float) -> None:
+        """Take in one observed log slowdown."""
         members = {int(g) for g in gpus}
         explained = [hunt.narrow(members, y) for hunt in self._hunts]
         if (y - self._mean[gpus] > np.maximum(_SURPRISE, _SURPRISE_SD * self._sd[gpus])).all():
@@ -114,12 +124,12 @@ class Belief:
             if not self._judge_profile():
                 self._learn(gpus, y)
         self._settle_hunts()
-        return self._tell()
 
     def _learn(self, gpus: NDArray[np.int64], y: float) -> None:
         self._mean[gpus], self._sd[gpus] = _after_maximum(self._mean[gpus], self._sd[gpus], y)
 
-    def _tell(self) -> bool:
+    def tell(self) -> bool:
+        """Renew what policies are told, if it has moved enough for them to look again."""
         # In steps: differences within one are not known well enough to prefer a GPU for them.
         now = np.exp(self._middle + TOLERANCE * np.round((self._mean - self._middle) / TOLERANCE))
         for hunt in self._hunts:

@@ -12,6 +12,7 @@ from fairlead.report import as_json, html, plots
 from fairlead.report.names import distinct, short_names, slug
 
 if TYPE_CHECKING:
+    from fairlead.report.reproduce.claims import Reproduction
     from fairlead.sim.result import Result
 
 
@@ -102,3 +103,14 @@ def _write_plots(runs: dict[str, Result], folder: Path) -> tuple[Path, ...]:
         path.write_bytes(plots.save(plot, runs, "png"))
         paths.append(path)
     return tuple(paths)
+
+
+def write_reproduction(found: Reproduction, out_dir: str | Path) -> str | None:
+    """Claims and plots of a reproduced paper; tells how to get the plots, where matplotlib is absent."""
+    folder = prepare(out_dir)
+    (folder / "claims.json").write_text(as_json.dumps(found.as_json()) + "\n", encoding="utf-8")
+    if not plots.available():
+        return plots.INSTALL_HINT
+    for figure in found.figures:
+        (folder / f"{figure.name}.png").write_bytes(plots.save_drawing(figure.title, figure.draw))
+    return None

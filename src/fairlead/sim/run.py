@@ -14,7 +14,7 @@ from fairlead.sim.failures import Failures
 from fairlead.sim.feasible import check_feasible
 from fairlead.sim.result import Result
 from fairlead.sim.simulation import Simulation
-from fairlead.sim.truth import Drift
+from fairlead.sim.truth import Drift, Watch
 from fairlead.traces.trace import Trace
 
 Progress = Callable[[int, int], None]
@@ -35,7 +35,7 @@ class Run:
     failures: Failures | None = None
     true_variability: Variability | None = None
     drifts: tuple[Drift, ...] = ()
-    correct_scores: bool = False
+    correct_scores: Watch | None = None
     drained: tuple[int, ...] = ()
 
     def check(self) -> None:

@@ -31,7 +31,7 @@ from fairlead.sim.meters import Meters
 from fairlead.sim.result import JobRows, Result
 from fairlead.sim.simjob import SimJob
 from fairlead.sim.summary import audit, summarise
-from fairlead.sim.truth import Drift, Truth
+from fairlead.sim.truth import Drift, Truth, Watch
 from fairlead.traces.trace import Trace
 
 _NEVER = float("inf")
@@ -56,7 +56,7 @@ class Simulation:
         failures: Failures | None = None,
         true_variability: Variability | None = None,
         drifts: tuple[Drift, ...] = (),
-        correct_scores: bool = False,
+        correct_scores: Watch | None = None,
         drained: tuple[int, ...] = (),
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
@@ -71,7 +71,7 @@ class Simulation:
         self._view = View(cluster, oracle=self if stack.needs_oracle else None)
         for gpu in drained:
             self._view.drain(gpu)
-        self._corrects = correct_scores and self._view.scores is not None
+        self._watch = correct_scores if self._view.scores is not None else None
         self._looks: list[tuple[float, int, int]] = []
         """(moment, job, version): when a run has lasted long enough for its iteration time to be believed."""
         self._meters = Meters(cluster, self._view)
@@ -252,7 +252,7 @@ class Simulation:
         job.version += 1
         # What ends a hair after a round by rounding ends on it.
         heapq.heappush(self._ends, (self._at_round(job.end_s, slack=1e-9), job.job.id, job.version))
-        if self._corrects and not neighbours:
+        if self._watch is not None and not neighbours:
             look_s = max(job.progress_from_s, self._view.now_s) + _LOOK_AFTER_S
             heapq.heappush(self._looks, (look_s, job.job.id, job.version))
 
@@ -294,9 +294,13 @@ class Simulation:
         job = cast("SimJob | None", self._view.running.get(job_id))
         if job is None or job.version != version:
             return
-        assert self._view.scores is not None
-        app_class = job.job.profile.app_class
-        if self._view.scores.observe(app_class, job.gpus, self._truth.slowdown(job)):
+        scores, app_class = self._view.scores, job.job.profile.app_class
+        assert scores is not None
+        if self._watch == "rank":
+            changed = scores.observe_ranks(app_class, job.gpus, self._truth.of_ranks(job))
+        else:
+            changed = scores.observe(app_class, job.gpus, self._truth.of_job(job))
+        if changed:
             self._view.changes.rescored.add(app_class)
 
     def _node_event(self) -> None:

@@ -8,12 +8,17 @@ from __future__ import annotations
 import heapq
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from fairlead.errors import InputError
 from fairlead.model.cluster import Cluster
 from fairlead.model.speed import locality
 from fairlead.model.variability import Variability
 from fairlead.sim.simjob import SimJob
+
+Watch = Literal["job", "rank"]
+"""What is seen of iteration times: the job's, which its slowest GPU gates, or each rank's own."""
+WATCHES: tuple[Watch, ...] = ("job", "rank")
 
 
 @dataclass(frozen=True, order=True)
@@ -68,7 +73,13 @@ class Truth:
             scores[drift.gpu] *= drift.factor  # type: ignore[index]
         return drift.gpu
 
-    def slowdown(self, job: SimJob) -> float:
+    def of_ranks(self, job: SimJob) -> list[float]:
+        """What each rank of a job would time by itself, without the wait for the others."""
+        assert self.cluster.variability is not None
+        scores = self.cluster.variability.of_class(job.job.profile.app_class)
+        return [scores[g] for g in job.gpus]
+
+    def of_job(self, job: SimJob) -> float:
         """What the iteration times of a job that runs alone show, with its penalty for spanning nodes taken out."""
         profile, width = job.job.profile, len(job.gpus)
         scaled = 1.0 if width == job.job.gpus else profile.speedup(width) / profile.speedup(job.job.gpus)
