@@ -25,9 +25,8 @@ def rounds_s(jobs: int, placing: str) -> tuple[float, float]:
     """Seconds of a first round that places all, and of one that takes all back and places them again."""
     rng = random.Random(1)
     nodes = jobs * 2 // 8
-    scores = {
-        c: [max(0.7, rng.gauss(1.0, s)) for _ in range(nodes * 8)] for c, s in zip("ABCD", (0.08, 0.02, 0.02, 0.01))
-    }
+    spreads = {"A": 0.08, "B": 0.02, "C": 0.02, "D": 0.01}
+    scores = {c: [max(0.7, rng.gauss(1.0, s)) for _ in range(nodes * 8)] for c, s in spreads.items()}
     view = View(parse_shape(f"{nodes}x8").with_variability(Variability(scores)))
     profiles = [Profile(c, app_class=c, locality=1.7) for c in "ABCD"]
     room = nodes * 8
