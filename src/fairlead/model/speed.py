@@ -8,16 +8,12 @@ progresses at that speed for its nominal duration is done.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 from fairlead.model.cluster import Cluster
+from fairlead.model.interference import EMPTY, Interference
 from fairlead.model.job import Job
 from fairlead.model.profile import Profile
-
-# I for a set never measured, by the sum of the solo activities on one GPU: free up to 1.0, then linear between these
-# points (the prior for time slicing in docs/papers/eaco.md).
-_PRIOR = ((1.0, 1.0), (1.1, 0.93), (1.3, 0.87), (1.5, 0.80), (1.7, 0.73), (1.9, 0.68))
 
 
 def locality(profile: Profile, gpus: Sequence[int], cluster: Cluster) -> float:
@@ -38,25 +34,20 @@ def slowest(profile: Profile, gpus: Sequence[int], cluster: Cluster) -> float:
     return max([of_class[g] for g in gpus])
 
 
-def interference(profile: Profile, neighbours: Sequence[Profile]) -> float:
-    """I_p: what is left of its speed beside its neighbours on the most crowded of its GPUs."""
-    if not neighbours:
-        return 1.0
-    total = profile.activity_frac + sum(n.activity_frac for n in neighbours)
-    if total <= 1.0:
-        return 1.0
-    for (x0, y0), (x1, y1) in itertools.pairwise(_PRIOR):
-        if total <= x1:
-            return y0 + (y1 - y0) * (total - x0) / (x1 - x0)
-    # Beyond the points the GPU's time is shared out in proportion.
-    return _PRIOR[-1][1] * _PRIOR[-1][0] / total
+def speed(
+    job: Job,
+    gpus: Sequence[int],
+    cluster: Cluster,
+    neighbours: Sequence[Profile] = (),
+    table: Interference = EMPTY,
+) -> float:
+    """The job's speed on these GPUs, as a multiple of its nominal speed.
 
-
-def speed(job: Job, gpus: Sequence[int], cluster: Cluster, neighbours: Sequence[Profile] = ()) -> float:
-    """The job's speed on these GPUs, as a multiple of its nominal speed."""
+    `neighbours` are the jobs on the most crowded of its GPUs; `table` says what they leave of its speed.
+    """
     profile = job.profile
     width = len(gpus)
     scaled = 1.0 if width == job.gpus else profile.speedup(width) / profile.speedup(job.gpus)
     slowed = locality(profile, gpus, cluster) * slowest(profile, gpus, cluster)
     alone = scaled if slowed == 1.0 else scaled / slowed
-    return alone * interference(profile, neighbours) if neighbours else alone
+    return alone * table.predict(profile, neighbours) if neighbours else alone

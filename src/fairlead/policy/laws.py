@@ -13,6 +13,8 @@ class LawBrokenError(RunError):
 
 def check(view: View, plan: Plan) -> None:
     """Raise `LawBrokenError` unless the whole plan can be carried out from this view."""
+    if plan.sleep or plan.wake:
+        _check_nodes(view, plan)
     if not plan.place and not plan.evict:
         return
     leaving = set()
@@ -31,6 +33,20 @@ def check(view: View, plan: Plan) -> None:
         _check_place(view, place, taken, leaving)
 
 
+def _check_nodes(view: View, plan: Plan) -> None:
+    for node in plan.wake:
+        if node not in view.asleep:
+            raise LawBrokenError(f"the plan wakes node {node}, which does not sleep")
+    used = {view.cluster.node_of[g] for place in plan.place for g in place.gpus}
+    for node in plan.sleep:
+        first, last = view.cluster.first_gpu[node], view.cluster.first_gpu[node + 1]
+        if node in view.asleep or node in view.waking or node in view.down:
+            raise LawBrokenError(f"the plan sends node {node} to sleep, which is not on")
+        staying = {j for g in range(first, last) for j in view.on_gpu[g]} - set(plan.evict)
+        if staying or node in used:
+            raise LawBrokenError(f"the plan sends node {node} to sleep, which has jobs")
+
+
 def _check_place(view: View, place: Place, taken: dict[int, list[Place]], leaving: set[int]) -> None:
     state = view.waiting.get(place.job_id) or view.running.get(place.job_id)
     if state is None:
@@ -43,8 +59,11 @@ def _check_place(view: View, place: Place, taken: dict[int, list[Place]], leavin
         if g <= previous or g >= view.cluster.gpus:
             raise LawBrokenError(f"{state} gets {gpus}: GPUs in ascending order, each once, of those that exist")
         previous = g
-        if view.down and view.cluster.node_of[g] in view.down:
-            raise LawBrokenError(f"{state} gets GPU {g} of a node that is down")
+        node = view.cluster.node_of[g]
+        if node in view.down or node in view.asleep or node in view.waking:
+            raise LawBrokenError(
+                f"{state} gets GPU {g} of a node that is {'down' if node in view.down else 'not awake'}"
+            )
         if g in view.drained and g not in state.gpus:
             raise LawBrokenError(f"{state} gets GPU {g}, which is drained")
         others = taken.get(g)

@@ -27,6 +27,10 @@ class Plan:
     evict: list[int] = field(default_factory=list)
     """Running jobs to put back into the queue."""
     place: list[Place] = field(default_factory=list)
+    sleep: list[int] = field(default_factory=list)
+    """Idle nodes to send to sleep."""
+    wake: list[int] = field(default_factory=list)
+    """Sleeping nodes to wake."""
     waits: dict[int, str] = field(default_factory=dict)
     """Why jobs that were looked at still wait, as a short word: `no-free-gpu`."""
     wake_s: float | None = None

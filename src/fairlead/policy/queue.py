@@ -27,12 +27,14 @@ class Entry(NamedTuple):
 class Queue:
     """Waiting jobs, smallest key first. With `by_width=False` there is one heap, for who only asks for the head."""
 
-    __slots__ = ("_by_width", "_entries", "_heaps")
+    __slots__ = ("_by_width", "_entries", "_heaps", "demand_gpus")
 
     def __init__(self, *, by_width: bool = True) -> None:
         self._by_width = by_width
         self._heaps: dict[int, list[Entry]] = {}
         self._entries: dict[int, Entry] = {}
+        self.demand_gpus = 0
+        """GPUs that all waiting jobs want together."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -43,7 +45,9 @@ class Queue:
     def push(self, key: Key, state: JobState, width: int) -> None:
         """A job waits from now on."""
         entry = Entry(key, state, width)
+        self.remove(state.job.id)
         self._entries[state.job.id] = entry
+        self.demand_gpus += width
         lane = width if self._by_width else 0
         heap = self._heaps.get(lane)
         if heap is None:
@@ -52,7 +56,9 @@ class Queue:
 
     def remove(self, job_id: int) -> None:
         """A job no longer waits. Its place in the heap is cleared when it comes to the head."""
-        self._entries.pop(job_id, None)
+        entry = self._entries.pop(job_id, None)
+        if entry is not None:
+            self.demand_gpus -= entry.width
 
     def heads(self) -> Iterator[Entry]:
         """The first job of every width."""

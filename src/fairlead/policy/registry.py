@@ -16,9 +16,15 @@ from typing import Any, Literal, cast
 
 from fairlead.errors import InputError, did_you_mean
 from fairlead.policy.stack import Stack
-from fairlead.policy.stages import Ordering, Placing, Sharing, Sizing
+from fairlead.policy.stages import Ordering, Placing, Powering, Sharing, Sizing
 
-STAGES: dict[str, type[Any]] = {"sizing": Sizing, "ordering": Ordering, "placing": Placing, "sharing": Sharing}
+STAGES: dict[str, type[Any]] = {
+    "sizing": Sizing,
+    "ordering": Ordering,
+    "placing": Placing,
+    "sharing": Sharing,
+    "powering": Powering,
+}
 
 # A new policy is one file and one line here; third parties use the entry-point groups `fairlead.sizing` and so on.
 BUILT_IN: dict[str, dict[str, str]] = {
@@ -40,14 +46,28 @@ BUILT_IN: dict[str, dict[str, str]] = {
     },
     "sharing": {
         "exclusive": "fairlead.policy.sharing.exclusive:Exclusive",
+        "eaco": "fairlead.policy.sharing.eaco:Eaco",
+        "fifo-packed": "fairlead.policy.sharing.fifo_packed:FifoPacked",
+        "gandiva": "fairlead.policy.sharing.gandiva:Gandiva",
+    },
+    "powering": {
+        "always-on": "fairlead.policy.powering.always_on:AlwaysOn",
+        "sleep": "fairlead.policy.powering.sleep:Sleep",
     },
 }
-DEFAULTS = {"sizing": "fixed", "ordering": "fifo", "placing": "packed", "sharing": "exclusive"}
+DEFAULTS = {
+    "sizing": "fixed",
+    "ordering": "fifo",
+    "placing": "packed",
+    "sharing": "exclusive",
+    "powering": "always-on",
+}
 PRESETS = {
     "fifo-greedy": "ordering=fifo:backfill=greedy",
     "fifo-easy": "ordering=fifo:backfill=easy",
     "tiresias": "ordering=las:queues=2",
     "pal": "ordering=fifo,placing=pal",
+    "eaco": "ordering=priority:preempt=false,sharing=eaco,powering=sleep",
 }
 _STICKINESS = {"-nonsticky": "false", "-sticky": "true"}
 
@@ -99,6 +119,7 @@ def build(spec: str, *, round_s: float | None = None, seed: int = 0) -> Stack:
         cast(Ordering, made["ordering"]),
         cast(Sharing, made["sharing"]),
         cast(Placing, made["placing"]),
+        cast(Powering, made["powering"]),
         round_s=round_s,
         spec=",".join(f"{stage}={text}" for stage, text in chosen.items()),
     )

@@ -41,7 +41,7 @@ def _prefix(stack: Stack, view: View) -> tuple[list[Rank], dict[int, Entry]]:
     prefix: list[Rank] = []
     waiting: dict[int, Entry] = {}
     skipped: list[Entry] = []
-    room = view.up_gpus
+    room = view.up_gpus + sum(view.cluster.nodes[n].gpus for n in (*view.asleep, *view.waking))
     rank = next(running, None)
     while room > 0:
         entry = queue.head()
@@ -106,7 +106,7 @@ def _place_anew(stack: Stack, view: View, plan: Plan, prefix: list[Rank], waitin
             break
         run.add(rank.state.job.id)
         if gpus != rank.state.gpus:
-            plan.place.append(Place(rank.state.job.id, gpus, stack.sharing.shares))
+            plan.place.append(Place(rank.state.job.id, gpus))
     for rank in list(stack.ranked):
         if rank.state.job.id not in run:
             plan.evict.append(rank.state.job.id)

@@ -24,8 +24,11 @@ from fairlead.policy.plan import NO_FREE_GPU, Place, Plan
 from fairlead.policy.pool import Pool
 from fairlead.policy.queue import Entry, Queue
 from fairlead.policy.ranked import Rank, Ranked
-from fairlead.policy.stages import Ordering, Placing, Sharing, Sizing
+from fairlead.policy.stages import Ordering, Placing, Powering, Sharing, Sizing
 from fairlead.policy.view import JobState, View
+
+_LOOKED_AT = 32
+"""How many waiting jobs that find no place are looked at in one decision, where GPUs are shared."""
 
 
 class Stack:
@@ -37,6 +40,7 @@ class Stack:
         ordering: Ordering,
         sharing: Sharing,
         placing: Placing,
+        powering: Powering | None = None,
         *,
         round_s: float | None = None,
         spec: str = "",
@@ -46,10 +50,14 @@ class Stack:
                 "backfill=easy plans on events, it cannot be used in rounds",
                 hint="leave out --round-s, or take backfill=greedy",
             )
+        if sharing.shares and (round_s is not None or ordering.skips == "easy"):
+            what = "in rounds" if round_s is not None else "with backfill=easy"
+            raise InputError(f"a sharing of GPUs decides on events, it cannot be used {what}")
         self.sizing = sizing
         self.ordering = ordering
         self.sharing = sharing
         self.placing = placing
+        self.powering = powering or Powering()
         self.round_s = round_s
         self.spec = spec
         self.queue = Queue(by_width=ordering.skips == "greedy" and round_s is None)
@@ -59,9 +67,13 @@ class Stack:
         self._ends = Ranked()
         """EASY: the running jobs by the moment of their end."""
         # The strict and greedy regimes never ask who runs where in the order, so they need not pay for knowing.
-        self._ranks = ordering.preemptive or self._easy or round_s is not None or not placing.sticky
+        self._sticky = placing.sticky or sharing.shares
+        displaces = ordering.preemptive and not sharing.shares
+        self._ranks = displaces or self._easy or round_s is not None or not self._sticky
         # Whether a decision may differ from the last one though nothing happened.
-        self._moves = ordering.drifts or (placing.redraws and not placing.sticky)
+        self._moves = ordering.drifts or (placing.redraws and not self._sticky)
+        self._again = False
+        """Whether sharing wants to be asked again at once, when what it has decided is true."""
         self._started: list[JobState] = []
         self._stopped: list[JobState] = []
         self._primed = False
@@ -69,7 +81,7 @@ class Stack:
     @property
     def needs_oracle(self) -> bool:
         """Whether the driver must let it see true run times."""
-        return self.ordering.needs_oracle
+        return self.ordering.needs_oracle or self.sharing.needs_oracle
 
     def decide(self, view: View) -> Plan:
         """What should change now."""
@@ -77,15 +89,31 @@ class Stack:
         changed = bool(view.changes) or bool(fallen) or not self._primed
         self._absorb(view, fallen)
         plan = Plan()
-        if changed or self._moves:
-            view.free.begin()
-            try:
+        if self.sharing.shares and self._undo(view, plan):
+            return plan
+        view.free.begin()
+        try:
+            if changed or self._moves or self._again:
+                self._again = False
                 self._run_regime(view, plan)
-            finally:
-                view.free.rollback()
+            if self.powering.active:
+                self.powering.decide(self.queue, view, plan)
+        finally:
+            view.free.rollback()
         self._note(view, plan)
-        plan.wake_s = self._wake_s(view)
+        self._set_wake(view, plan)
         return plan
+
+    def _undo(self, view: View, plan: Plan) -> bool:
+        """Put back whom sharing wants out; what that frees is decided about at once, when it is true."""
+        leaving = self.sharing.review(view)
+        for state in leaving:
+            plan.evict.append(state.job.id)
+        if leaving:
+            self._note(view, plan)
+            self._again = True
+            plan.wake_s = view.now_s
+        return bool(leaving)
 
     # -- 1. absorb -------------------------------------------------------------------------------------------------
 
@@ -143,16 +171,24 @@ class Stack:
         """What this plan starts and stops gets its lasting key at the next decision, when it is true."""
         self._started = []
         self._stopped = [view.running[job_id] for job_id in plan.evict]
+        if self.sharing.shares:
+            for place in plan.place:
+                self.sharing.placed(view.waiting[place.job_id], place.gpus, view)
         if self._ranks:
             for place in plan.place:
                 state = view.waiting.get(place.job_id) or view.running[place.job_id]
                 self.ordering.watch(state, len(place.gpus), state.starts + 1, view)
                 self._started.append(state)
 
-    def _wake_s(self, view: View) -> float | None:
+    def _set_wake(self, view: View, plan: Plan) -> None:
+        moments = [plan.wake_s, self.sharing.wake_s(view) if self.sharing.shares else None]
         if self.round_s is not None and self._moves and (view.running or view.waiting):
-            return view.now_s + self.round_s
-        return self.ordering.wake_s(view) if self._ranks else None
+            moments.append(view.now_s + self.round_s)
+        elif self._ranks:
+            moments.append(self.ordering.wake_s(view))
+        if self._again:
+            moments.append(view.now_s)
+        plan.wake_s = min((m for m in moments if m is not None), default=None)
 
     # -- 2. who runs -----------------------------------------------------------------------------------------------
 
@@ -160,13 +196,15 @@ class Stack:
         if self.round_s is not None:
             rounds.decide(self, view, plan)
             return
-        if self.ordering.preemptive:
+        if self.sharing.shares:
+            self._share(view, plan)
+        elif self.ordering.preemptive:
             self._preempt(view, plan)
         else:
             self._start_in_order(view, plan)
             if self._easy:
                 self._backfill(view, plan)
-        if not self.placing.sticky:
+        if not self._sticky:
             self._replace_all(view, plan)
 
     def _start_in_order(self, view: View, plan: Plan) -> None:
@@ -174,7 +212,7 @@ class Stack:
         queue, greedy = self.queue, self.ordering.skips == "greedy"
         unplaced: list[Entry] = []
         while len(queue):
-            entry = queue.first_within(view.free.count) if greedy and not self.sharing.shares else queue.head()
+            entry = queue.first_within(view.free.count) if greedy else queue.head()
             if entry is None:
                 break
             gpus = self.place(entry.state, entry.width, view, view.free)
@@ -188,6 +226,32 @@ class Stack:
             unplaced.append(entry)
         for entry in unplaced:
             queue.push(entry.key, entry.state, entry.width)
+
+    def _share(self, view: View, plan: Plan) -> None:
+        """Waiting jobs in order, on GPUs of their own or beside others; nobody is displaced.
+
+        Strict orderings stop at the first who finds nothing, others look at some dozens. The first who joins others
+        ends the decision, as the next one must see it there; the stack asks to be called again at once.
+        """
+        strict = self.ordering.skips == "none"
+        unplaced: list[Entry] = []
+        while (entry := self.queue.head()) is not None and len(unplaced) < _LOOKED_AT:
+            gpus = self.place(entry.state, entry.width, view, view.free)
+            if gpus is not None:
+                self.start(entry, gpus, view, plan)
+                if self._again:
+                    break
+                continue
+            plan.waits[entry.state.job.id] = NO_FREE_GPU
+            if strict:
+                break
+            self.queue.remove(entry.state.job.id)
+            unplaced.append(entry)
+        for entry in unplaced:
+            self.queue.push(entry.key, entry.state, entry.width)
+        if plan.place and len(self.queue):
+            # Those who found nothing may want to join those who have just been placed.
+            self._again = True
 
     def _backfill(self, view: View, plan: Plan) -> None:
         """EASY: the head has a reservation; who fits now and does not delay it starts."""
@@ -267,21 +331,26 @@ class Stack:
             if gpus is None:
                 self._unplace(rank, view, plan)
             else:
-                plan.place.append(Place(rank.state.job.id, gpus, self.sharing.shares))
+                plan.place.append(Place(rank.state.job.id, gpus, self.sharing.shared(rank.state)))
 
     def place(self, state: JobState, width: int, view: View, pool: Pool) -> Placement | None:
         """GPUs for a job, taken from the pool; None where it can't be placed."""
         for offer in self.sharing.offers(state, width, pool, view):
-            gpus = self.placing.pick(state, width, offer, view)
-            if gpus is not None:
+            gpus = self.placing.pick(state, width, offer, view) if isinstance(offer, Pool) else offer
+            if gpus is None:
+                continue
+            if self.sharing.shares and any(view.on_gpu[g] for g in gpus):
+                self._again = True
+                pool.take(tuple(g for g in gpus if g in pool))
+            else:
                 pool.take(gpus)
-                return gpus
+            return gpus
         return None
 
     def start(self, entry: Entry, gpus: Placement, view: View, plan: Plan) -> None:
         """A waiting job runs from now on."""
         self.dequeue(entry.state.job.id)
-        plan.place.append(Place(entry.state.job.id, gpus, self.sharing.shares))
+        plan.place.append(Place(entry.state.job.id, gpus, self.sharing.shared(entry.state)))
         if self._ranks:
             self.ranked.add(Rank(self.ordering.as_running(entry.key, view.now_s), entry.state, entry.width))
         if self._easy:
@@ -302,7 +371,7 @@ class Stack:
             if gpus is None:
                 self._unplace(rank, view, plan)
             elif gpus != rank.state.gpus:
-                plan.place.append(Place(rank.state.job.id, gpus, self.sharing.shares))
+                plan.place.append(Place(rank.state.job.id, gpus, self.sharing.shared(rank.state)))
 
     def _unplace(self, rank: Rank, view: View, plan: Plan) -> None:
         """A job that was to run finds no GPUs: one of its own was drained, or others took those that hold it."""

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from fairlead.model.placement import Placement
+from fairlead.policy.plan import Plan
 from fairlead.policy.pool import Pool
-from fairlead.policy.queue import Key
+from fairlead.policy.queue import Key, Queue
 from fairlead.policy.view import JobState, View
 
 Skips = Literal["none", "greedy", "easy"]
@@ -107,11 +108,46 @@ class Placing:
 
 @dataclass
 class Sharing:
-    """Beside whom: the GPUs that a job may use now, best tier first."""
+    """Beside whom: the GPUs that a job may use now, best first.
+
+    A sharing that `shares` decides on events, places one job beside others per decision (so that the next one sees it
+    there), and is never undone by ordering or placing: nobody is displaced or moved to make room.
+    """
 
     shares: ClassVar[bool] = False
     """Whether jobs are placed on GPUs that others may use too."""
 
-    def offers(self, state: JobState, width: int, pool: Pool, view: View) -> Iterable[Pool]:
-        """Pools in order of preference; `pool` holds the GPUs that nobody has at this point of the decision."""
+    @property
+    def needs_oracle(self) -> bool:
+        """Whether it reads true run times."""
+        return False
+
+    def shared(self, state: JobState) -> bool:
+        """Whether others may join this job on its GPUs."""
+        return self.shares
+
+    def offers(self, state: JobState, width: int, pool: Pool, view: View) -> Iterable[Pool | Placement]:
+        """Pools, or the very GPUs, in order of preference; `pool` holds the GPUs that nobody has at this point."""
         raise NotImplementedError
+
+    def placed(self, state: JobState, gpus: Placement, view: View) -> None:
+        """The plan places a job there."""
+
+    def review(self, view: View) -> list[JobState]:
+        """Running jobs that must leave again, since what was hoped of their company did not come true."""
+        return []
+
+    def wake_s(self, view: View) -> float | None:
+        """When it wants to review next."""
+        return None
+
+
+@dataclass
+class Powering:
+    """Which nodes are on."""
+
+    active: ClassVar[bool] = False
+    """Whether it has anything to decide."""
+
+    def decide(self, queue: Queue, view: View, plan: Plan) -> None:
+        """Add to the plan which nodes go to sleep and which wake; the pool shows what the plan leaves free."""

@@ -7,6 +7,7 @@ do work in proportion to what changed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -38,6 +39,30 @@ class JobState:
 
     def __repr__(self) -> str:
         return f"<job {self.job.id} {self.job.name!r} on {self.gpus or 'nothing'}>"
+
+
+class Epochs(Protocol):
+    """What jobs report of themselves: epochs done, how long they take, how many are to come."""
+
+    def done(self, state: JobState) -> int:
+        """Whole epochs done."""
+        ...
+
+    def next_end_s(self, state: JobState) -> float:
+        """When a running job's present epoch ends, at the speed it has now."""
+        ...
+
+    def left_s(self, state: JobState) -> float:
+        """Seconds that the epochs to come take alone on the GPUs asked for."""
+        ...
+
+    def kept_speed(self, state: JobState) -> float:
+        """Measured: a running job's speed beside its neighbours over its speed alone on the same GPUs."""
+        ...
+
+    def utilisation(self, gpu: int) -> float:
+        """Measured: how busy a GPU is."""
+        ...
 
 
 class Oracle(Protocol):
@@ -72,24 +97,33 @@ class View:
     """Now: the clock, the jobs, the GPUs and who is on them."""
 
     __slots__ = (
-        "changes", "cluster", "down", "drained", "free", "now_s", "on_gpu", "oracle", "running", "scores", "up_gpus",
-        "waiting",
+        "asleep", "changes", "cluster", "down", "drained", "epochs", "free", "group_epoch", "groups", "now_s", "on_gpu",
+        "oracle", "regrouped", "running", "scores", "up_gpus", "waiting", "waking",
     )  # fmt: skip
 
-    def __init__(self, cluster: Cluster, oracle: Oracle | None = None) -> None:
+    def __init__(self, cluster: Cluster, oracle: Oracle | None = None, epochs: Epochs | None = None) -> None:
         self.now_s = 0.0
         self.cluster = cluster
         self.oracle = oracle
+        self.epochs = epochs
         self.scores = Scores(cluster.variability) if cluster.variability is not None else None
         """What is believed of the GPUs' speeds; None where nothing is known."""
         self.free = Pool(cluster)
         """GPUs with nobody on them, on nodes that are up."""
         self.on_gpu: list[tuple[int, ...]] = [()] * cluster.gpus
         """The jobs on each GPU."""
+        self.groups: dict[tuple[int, ...], set[int]] = {}
+        """Shared GPUs by who is on them."""
+        self.regrouped: list[tuple[int, ...]] = []
+        """Keys of `groups` that changed, in order, for indexes that catch up; cleared, with a new epoch, when long."""
+        self.group_epoch = 0
         self.waiting: dict[int, JobState] = {}
         self.running: dict[int, JobState] = {}
         self.down: set[int] = set()
         """Nodes that are down."""
+        self.asleep: set[int] = set()
+        self.waking: set[int] = set()
+        """Nodes on their way from sleep; their GPUs are not on offer yet."""
         self.drained: set[int] = set()
         """GPUs that take no jobs, by word of the operator."""
         self.up_gpus = cluster.gpus
@@ -117,8 +151,11 @@ class View:
             self.free.take(tuple(g for g in gpus if not on_gpu[g]))
         else:
             self.free.take(gpus)
-        for g in gpus:
-            on_gpu[g] += (job_id,)
+        if shared:
+            self._regroup(gpus, lambda residents: tuple(sorted((*residents, job_id))))
+        else:
+            for g in gpus:
+                on_gpu[g] = (job_id,)
         state.gpus = gpus
         state.shared = shared
         state.since_s = self.now_s
@@ -155,6 +192,26 @@ class View:
         self.free.give(gpus)
         self.changes.nodes.append(node)
 
+    def sleep(self, node: int) -> None:
+        """An idle node goes to sleep."""
+        gpus = self._idle_gpus_of(node)
+        self.asleep.add(node)
+        self.up_gpus -= len(gpus)
+        self.free.take(gpus)
+
+    def wake(self, node: int) -> None:
+        """A sleeping node begins to wake."""
+        self.asleep.remove(node)
+        self.waking.add(node)
+
+    def awake(self, node: int) -> None:
+        """A node that was waking can be used."""
+        self.waking.remove(node)
+        gpus = self._idle_gpus_of(node)
+        self.up_gpus += len(gpus)
+        self.free.give(gpus)
+        self.changes.nodes.append(node)
+
     def drain(self, gpu: int) -> None:
         """A GPU takes no jobs from now on; one that runs there may finish."""
         node = self.cluster.node_of[gpu]
@@ -174,8 +231,11 @@ class View:
     def _leave(self, state: JobState) -> None:
         job_id, gpus, on_gpu = state.job.id, state.gpus, self.on_gpu
         del self.running[job_id]
-        for g in gpus:
-            on_gpu[g] = () if len(on_gpu[g]) == 1 else tuple(j for j in on_gpu[g] if j != job_id)
+        if state.shared:
+            self._regroup(gpus, lambda residents: tuple(j for j in residents if j != job_id))
+        else:
+            for g in gpus:
+                on_gpu[g] = ()
         freed = gpus if not state.shared else tuple(g for g in gpus if not on_gpu[g])
         if self.down or self.drained:
             node_of = self.cluster.node_of
@@ -185,6 +245,25 @@ class View:
         state.gpus = NOWHERE
         state.shared = False
         state.since_s = self.now_s
+
+    def _regroup(self, gpus: Placement, change: Callable[[tuple[int, ...]], tuple[int, ...]]) -> None:
+        """Other jobs on these GPUs: keep `on_gpu` and `groups` in step."""
+        on_gpu, groups = self.on_gpu, self.groups
+        if len(self.regrouped) > 256 + 4 * len(groups):
+            self.regrouped.clear()
+            self.group_epoch += 1
+        for g in gpus:
+            old = on_gpu[g]
+            new = on_gpu[g] = change(old)
+            if old:
+                members = groups[old]
+                members.discard(g)
+                if not members:
+                    del groups[old]
+                self.regrouped.append(old)
+            if new:
+                groups.setdefault(new, set()).add(g)
+                self.regrouped.append(new)
 
     def _idle_gpus_of(self, node: int) -> Placement:
         gpus = range(self.cluster.first_gpu[node], self.cluster.first_gpu[node + 1])

@@ -8,7 +8,7 @@
 - the future is not read: jobs that later turn out longer change no plan before they would have ended (policies that
   declare an oracle are excused);
 - a new stack that is shown the view as it is decides as the one that saw it grow, so that a controller can restart
-  (policies that draw lots are excused).
+  (policies that draw lots are excused, and sharings, whose trials a controller has to save).
 """
 
 from __future__ import annotations
@@ -83,9 +83,11 @@ class _Witness(Stack):
 
     def __init__(self, spec: str, round_s: float | None, fresh: bool) -> None:
         made = registry.build(spec, round_s=round_s)
-        super().__init__(made.sizing, made.ordering, made.sharing, made.placing, round_s=round_s, spec=made.spec)
+        super().__init__(
+            made.sizing, made.ordering, made.sharing, made.placing, made.powering, round_s=round_s, spec=made.spec
+        )
         self._args = (spec, round_s)
-        self._fresh = fresh and not made.placing.redraws
+        self._fresh = fresh and not made.placing.redraws and not made.sharing.shares
         self.story: Story = []
 
     def decide(self, view: View) -> Plan:

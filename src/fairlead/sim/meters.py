@@ -12,7 +12,8 @@ import itertools
 import polars as pl
 
 from fairlead.model.cluster import Cluster, GpuModel
-from fairlead.model.power import gpu_power_w, utilisation
+from fairlead.model.interference import Interference
+from fairlead.model.power import gpu_power_w
 from fairlead.policy.view import View
 from fairlead.sim.simjob import SimJob
 
@@ -22,8 +23,9 @@ _TIMELINE_ROWS = 2048
 class Meters:
     """Integrals over simulated time. `advance` before anything changes at a new moment."""
 
-    def __init__(self, cluster: Cluster, view: View) -> None:
+    def __init__(self, cluster: Cluster, view: View, interference: Interference) -> None:
         self._cluster = cluster
+        self._interference = interference
         self._view = view
         models = {n.gpu_model for n in cluster.nodes}
         self._only_model = next(iter(models)) if len(models) == 1 else None
@@ -105,6 +107,16 @@ class Meters:
         """A node is back and idle."""
         self._switch(node, 1.0)
 
+    def node_asleep(self, node: int) -> None:
+        """An idle node draws what a sleeping one does."""
+        self._switch(node, -1.0)
+        self.idle_w += self._cluster.nodes[node].sleep_w
+
+    def node_waking(self, node: int) -> None:
+        """From here on it draws what an idle node does, though nobody can use it yet."""
+        self.idle_w -= self._cluster.nodes[node].sleep_w
+        self._switch(node, 1.0)
+
     def cost_usd(self) -> float:
         """The whole cluster's price for the time so far, busy or not."""
         hourly = sum(n.gpus * n.gpu_model.price_usd_per_h for n in self._cluster.nodes)
@@ -143,9 +155,10 @@ class Meters:
         power_w = activity = 0.0
         running = self._view.running
         for g in job.gpus:
-            on_it = [running[j].job.profile.activity_frac for j in self._view.on_gpu[g]]
-            used = utilisation(on_it)
-            part = own / sum(on_it) if sum(on_it) > 0.0 else 1.0 / len(on_it)
+            on_it = [running[j].job.profile for j in self._view.on_gpu[g]]
+            used = self._interference.utilisation(on_it)
+            total = sum([p.activity_frac for p in on_it])
+            part = own / total if total > 0.0 else 1.0 / len(on_it)
             power_w += part * self._power_w(self._cluster.gpu_model(g), used)
             activity += part * used
         return power_w, activity

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fairlead.model.cluster import Cluster
+from fairlead.model.interference import EMPTY, Interference
 from fairlead.model.profile import Locality
 from fairlead.model.variability import Variability
 from fairlead.policy import registry
@@ -37,6 +38,8 @@ class Run:
     drifts: tuple[Drift, ...] = ()
     correct_scores: Watch | None = None
     drained: tuple[int, ...] = ()
+    interference: Interference = EMPTY
+    """What is true of jobs that share GPUs."""
 
     def check(self) -> None:
         """Raise what is wrong with the policy, or with the jobs that it would never run."""
@@ -47,7 +50,8 @@ class Run:
         simulation = Simulation(
             self.trace, self.cluster, self._stack(), seed=self.seed, locality=self.locality,
             restart_s=self.restart_s, failures=self.failures, true_variability=self.true_variability,
-            drifts=self.drifts, correct_scores=self.correct_scores, drained=self.drained, progress=progress,
+            drifts=self.drifts, correct_scores=self.correct_scores, drained=self.drained,
+            interference=self.interference, progress=progress,
         )  # fmt: skip
         return simulation.run()
 

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from fairlead.errors import RunError
 from fairlead.model.cluster import Cluster
+from fairlead.model.interference import EMPTY, Interference
 from fairlead.model.job import Job
 from fairlead.model.placement import Placement
 from fairlead.model.profile import Locality
@@ -58,6 +59,7 @@ class Simulation:
         drifts: tuple[Drift, ...] = (),
         correct_scores: Watch | None = None,
         drained: tuple[int, ...] = (),
+        interference: Interference = EMPTY,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self._trace = trace
@@ -68,18 +70,25 @@ class Simulation:
         self._arrivals: Iterator[tuple[Job, float]] = trace.arrivals(locality=locality, restart_s=restart_s)
         self._failures = FailureProcess(failures, len(cluster.nodes), seed)
         self._truth = Truth(cluster, true_variability, drifts)
-        self._view = View(cluster, oracle=self if stack.needs_oracle else None)
+        self._interference = interference
+        self._view = View(cluster, oracle=self if stack.needs_oracle else None, epochs=self)
         for gpu in drained:
             self._view.drain(gpu)
         self._watch = correct_scores if self._view.scores is not None else None
         self._looks: list[tuple[float, int, int]] = []
         """(moment, job, version): when a run has lasted long enough for its iteration time to be believed."""
-        self._meters = Meters(cluster, self._view)
+        self._meters = Meters(cluster, self._view, interference)
         self._rows = JobRows(trace, cluster.gpus)
         self._ends: list[tuple[float, int, int]] = []
         """(moment, job, version) of each end; entries of older versions are stale."""
         self._wake_s = _NEVER
-        self._counts = dict.fromkeys(("events", "preemptions", "moves", "node_failures", "arrived", "ended"), 0)
+        self._awake: list[tuple[float, int]] = []
+        """(moment, node): when a waking node can be used."""
+        self._spared: set[int] = set()
+        """Nodes that slept through a failure: its repair is none."""
+        self._counts = dict.fromkeys(
+            ("events", "preemptions", "moves", "node_failures", "arrived", "ended", "sleeps"), 0
+        )
         self._ended_gpu_s = 0.0
         self._ended_energy_j = 0.0
         check_feasible(trace, cluster, stack, self._view.up_gpus)
@@ -88,6 +97,41 @@ class Simulation:
         """The oracle: what only the world knows."""
         job = cast(SimJob, state)
         return job.end_s - self._view.now_s if job.gpus else job.left_s
+
+    # -- what jobs report of themselves ------------------------------------------------------------------------------
+
+    def done(self, state: JobState) -> int:
+        """Whole epochs done."""
+        job = cast(SimJob, state)
+        done_s = job.duration_s - self._left_now_s(job)
+        return int(done_s / job.job.profile.epoch_s + 1e-9)
+
+    def next_end_s(self, state: JobState) -> float:
+        """When the present epoch ends; the last one ends with the job."""
+        job = cast(SimJob, state)
+        epoch_s = job.job.profile.epoch_s
+        done_s = job.duration_s - self._left_now_s(job)
+        to_go_s = epoch_s * (int(done_s / epoch_s + 1e-9) + 1) - done_s
+        return min(job.end_s, max(self._view.now_s, job.progress_from_s) + to_go_s / job.speed)
+
+    def left_s(self, state: JobState) -> float:
+        """What is left, alone on the GPUs asked for."""
+        return self._left_now_s(cast(SimJob, state))
+
+    def kept_speed(self, state: JobState) -> float:
+        """What neighbours leave of its speed."""
+        job = cast(SimJob, state)
+        return self._interference.predict(job.job.profile, self._neighbours(job)) if job.shared else 1.0
+
+    def utilisation(self, gpu: int) -> float:
+        """How busy a GPU is."""
+        running = self._view.running
+        return self._interference.utilisation([running[j].job.profile for j in self._view.on_gpu[gpu]])
+
+    def _left_now_s(self, job: SimJob) -> float:
+        if not job.gpus:
+            return job.left_s
+        return job.left_s - max(0.0, self._view.now_s - job.progress_from_s) * job.speed
 
     def run(self) -> Result:
         """Run until every job of the trace has ended."""
@@ -149,9 +193,10 @@ class Simulation:
             self._progress(total, total)
 
     def _next_in_world_s(self) -> float:
-        """The next failure, repair, drift or look at a running job."""
+        """The next failure, repair, drift, node that has woken, or look at a running job."""
         looks = self._looks
-        return min(self._failures.next_s, self._truth.next_s, looks[0][0] if looks else _NEVER)
+        awake_s = self._awake[0][0] if self._awake else _NEVER
+        return min(self._failures.next_s, self._truth.next_s, awake_s, looks[0][0] if looks else _NEVER)
 
     def _at_round(self, moment_s: float, slack: float = 0.0) -> float:
         """The first round at or after a moment; the moment itself where there are no rounds."""
@@ -179,6 +224,14 @@ class Simulation:
             self._stop(job)
         for place in plan.place:
             self._start(place)
+        for node in plan.sleep:
+            self._counts["sleeps"] += 1
+            view.sleep(node)
+            self._meters.node_asleep(node)
+        for node in plan.wake:
+            view.wake(node)
+            self._meters.node_waking(node)
+            heapq.heappush(self._awake, (view.now_s + self._cluster.nodes[node].wake_s, node))
         self._wake_s = _NEVER if plan.wake_s is None else max(self._at_round(plan.wake_s), view.now_s)
 
     # -- what happens to jobs ----------------------------------------------------------------------------------------
@@ -246,7 +299,7 @@ class Simulation:
     def _set_speed(self, job: SimJob) -> None:
         """Speed and end from where it is and who else is there."""
         neighbours = self._neighbours(job) if job.shared else ()
-        job.speed = speed(job.job, job.gpus, self._truth.cluster, neighbours)
+        job.speed = speed(job.job, job.gpus, self._truth.cluster, neighbours, self._interference)
         run_s = job.left_s if job.speed == 1.0 else job.left_s / job.speed
         job.end_s = job.progress_from_s + max(run_s, 0.0)
         job.version += 1
@@ -285,6 +338,8 @@ class Simulation:
             gpu = self._truth.drift()
             for job_id in self._view.on_gpu[gpu]:
                 self._retime(cast(SimJob, self._view.running[job_id]))
+        elif self._awake and next_s == self._awake[0][0]:
+            self._view.awake(heapq.heappop(self._awake)[1])
         else:
             self._look()
 
@@ -306,6 +361,12 @@ class Simulation:
     def _node_event(self) -> None:
         node, down = self._failures.pop()
         view, meters = self._view, self._meters
+        if down and (node in view.asleep or node in view.waking):
+            self._spared.add(node)
+            return
+        if node in self._spared:
+            self._spared.discard(node)
+            return
         if not down:
             view.node_up(node)
             meters.node_up(node)

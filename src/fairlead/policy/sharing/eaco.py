@@ -1,0 +1,183 @@
+"""EaCO: training beside training to save energy, with predictions, early observation and undo."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from fairlead.model.interference import Interference, built_in
+from fairlead.model.placement import Placement
+from fairlead.policy.pool import Pool
+from fairlead.policy.sharing.groups import Group, GroupIndex, profiles_of
+from fairlead.policy.stages import Sharing, option
+from fairlead.policy.view import JobState, View
+
+
+@dataclass
+class Trial:
+    """A provisional placement: a job beside others, until every one of them has done an epoch there."""
+
+    joiner: int
+    epochs: dict[int, int]
+    """Of each job on the set, the epochs it had done when the trial began."""
+    joiner_epochs: int
+    """Epochs of the joiner when it was last looked at."""
+    failed: bool = False
+
+
+@dataclass
+class Eaco(Sharing):
+    """Jobs join GPUs that others under-use, the fullest that still has room first (EaCO, arXiv 2412.08294).
+
+    Objective: least energy, such that every deadline is met and every GPU stays under its thresholds. For a job:
+
+    1. Candidates are groups of GPUs with the same jobs on them, no fewer GPUs than wanted, whose utilisation with the
+       job stays under `utilisation` and whose peak memory with it under `memory`, with fewer than `jobs` jobs, none of
+       them urgent and none on trial. The fullest comes first; then empty GPUs.
+    2. The history predicts everyone's speed: the very set if it was seen, else the product of pairs, else a prior on
+       activity. If all would meet their deadlines the job is placed there, on trial; nobody else joins meanwhile.
+    3. When every job of the set has done an epoch together, what was measured goes into the history. If all deadlines
+       hold, the placement is final. If not, or as soon as an epoch's end shows it, the job leaves at the end of its own
+       epoch, when nothing is lost, and is not offered that company again.
+
+    Jobs of priority `high` and above get GPUs to themselves. Without deadline a job is never late. Epochs to come are
+    those that jobs report. At most `tries` groups are looked at for a job in one decision.
+
+    When not to use it: where jobs keep their GPUs busy, or must not slow down by a few per cent.
+    """
+
+    utilisation: float = option(0.8, "a GPU's utilisation with the new job stays at or under this")
+    memory: float = option(0.9, "the part of a GPU's memory that the peaks of all its jobs may fill")
+    jobs: int = option(3, "jobs on one GPU")
+    high: int = option(1, "priority from which a job gets GPUs to itself")
+    tries: int = option(256, "groups that are looked at for one job")
+    history: str = option("none", "what is known at the start: none, eaco or gavel-v100")
+    shares: ClassVar[bool] = True
+    _trials: dict[int, Trial] = field(default_factory=dict, init=False, repr=False)
+    """By joiner."""
+    _on_trial: set[int] = field(default_factory=set, init=False, repr=False)
+    """Everyone on a set that is on trial."""
+    _rejected: dict[int, set[Group]] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not (self.utilisation > 0.0 and 0.0 < self.memory <= 1.0 and self.jobs >= 1 and self.tries >= 1):
+            raise ValueError("utilisation above 0, memory in (0, 1], jobs and tries at least 1")
+        self.known: Interference = built_in(self.history).copy()
+        self._index = GroupIndex(self.known)
+
+    def shared(self, state: JobState) -> bool:
+        """Urgent jobs don't share."""
+        return state.job.priority < self.high
+
+    def offers(self, state: JobState, width: int, pool: Pool, view: View) -> Iterable[Pool | Placement]:
+        """Groups by falling utilisation, then empty GPUs."""
+        if self.shared(state):
+            self._index.catch_up(view)
+            for number, group in enumerate(self._index.at_most(self.utilisation - state.job.profile.activity_frac)):
+                if number == self.tries:
+                    break
+                if self._joinable(state, width, group, view):
+                    gpus = view.groups[group]
+                    yield tuple(sorted(gpus)) if len(gpus) == width else Pool(view.cluster, sorted(gpus))
+        if pool.count >= width:
+            yield pool
+
+    def placed(self, state: JobState, gpus: Placement, view: View) -> None:
+        """A job that joins others is on trial with them."""
+        company = view.on_gpu[gpus[0]]
+        if not company:
+            return
+        assert view.epochs is not None
+        done = {j: view.epochs.done(view.running[j]) for j in company}
+        own = view.epochs.done(state)
+        self._trials[state.job.id] = Trial(state.job.id, {**done, state.job.id: own}, own)
+        self._on_trial.update((*company, state.job.id))
+
+    def review(self, view: View) -> list[JobState]:
+        """Finalise what has proved itself, and name who must leave now."""
+        leaving = []
+        for trial in list(self._trials.values()):
+            joiner = view.running.get(trial.joiner)
+            members = [view.running[j] for j in trial.epochs if j in view.running]
+            if joiner is None or len(members) == 1:
+                self._close(trial)
+                continue
+            if not self._all_in_time(members, view):
+                trial.failed = True
+            if self._ended_epoch(trial, joiner, view) and trial.failed:
+                company = tuple(m.job.id for m in members if m is not joiner)
+                self._rejected.setdefault(trial.joiner, set()).add(company)
+                leaving.append(joiner)
+            elif not trial.failed and self._seen_by_all(trial, members, view):
+                self._learn(members, view)
+            else:
+                continue
+            self._close(trial)
+        for state in view.changes.ended:
+            self._rejected.pop(state.job.id, None)
+        return leaving
+
+    def wake_s(self, view: View) -> float | None:
+        """At the next end of an epoch that a trial waits for."""
+        assert view.epochs is not None
+        moments = []
+        for trial in self._trials.values():
+            for job_id, done in trial.epochs.items():
+                state = view.running.get(job_id)
+                if state is None:
+                    if job_id == trial.joiner:
+                        moments.append(view.now_s)  # it starts with this very plan: look again when it has
+                elif trial.failed or view.epochs.done(state) <= done:
+                    moments.append(view.epochs.next_end_s(state))
+        return min(moments, default=None)
+
+    def _joinable(self, state: JobState, width: int, group: Group, view: View) -> bool:
+        gpus, job = view.groups[group], state.job
+        if len(group) >= self.jobs or len(gpus) < width or not self._on_trial.isdisjoint(group):
+            return False
+        if group in self._rejected.get(job.id, ()) or (view.drained and not view.drained.isdisjoint(gpus)):
+            return False
+        company = [view.running[j] for j in group]
+        room_mib = self.memory * view.cluster.gpu_model(next(iter(gpus))).memory_mib
+        if job.memory_mib + sum(c.job.memory_mib for c in company) > room_mib:
+            return False
+        profiles = [*profiles_of(group, view), job.profile]
+        if not self.known.fits(profiles):
+            return False
+        return all(
+            self._in_time(s, self.known.predict(s.job.profile, profiles[:i] + profiles[i + 1 :]), view)
+            for i, s in enumerate((*company, state))
+        )
+
+    def _in_time(self, state: JobState, kept_speed: float, view: View) -> bool:
+        if state.job.deadline_s is None:
+            return True
+        assert view.epochs is not None
+        return view.now_s + view.epochs.left_s(state) / kept_speed <= state.job.due_s
+
+    def _all_in_time(self, members: list[JobState], view: View) -> bool:
+        assert view.epochs is not None
+        return all(self._in_time(m, view.epochs.kept_speed(m), view) for m in members)
+
+    def _ended_epoch(self, trial: Trial, joiner: JobState, view: View) -> bool:
+        """Whether this very moment is the end of an epoch of the joiner: the stack is called at each."""
+        assert view.epochs is not None
+        done = view.epochs.done(joiner)
+        ended, trial.joiner_epochs = done > trial.joiner_epochs, done
+        return ended
+
+    def _seen_by_all(self, trial: Trial, members: list[JobState], view: View) -> bool:
+        assert view.epochs is not None
+        return all(view.epochs.done(m) > trial.epochs[m.job.id] for m in members)
+
+    def _learn(self, members: list[JobState], view: View) -> None:
+        assert view.epochs is not None
+        gpu = min(members, key=lambda m: len(m.gpus)).gpus[0]
+        names = [m.job.profile.name for m in members]
+        speeds = [view.epochs.kept_speed(m) for m in members]
+        self.known.record(names, speeds, view.epochs.utilisation(gpu))
+
+    def _close(self, trial: Trial) -> None:
+        del self._trials[trial.joiner]
+        self._on_trial = {j for t in self._trials.values() for j in t.epochs}

@@ -1,0 +1,18 @@
+"""Partners for a pair: jobs that are alone on GPUs of the right number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fairlead.policy.view import JobState, View
+
+
+def single_jobs(state: JobState, width: int, memory_frac: float, view: View) -> Iterator[JobState]:
+    """Running jobs of equal width that share with nobody yet and whose memory leaves room, in order of submission."""
+    for group, gpus in sorted(view.groups.items()):
+        if len(group) != 1 or len(gpus) != width:
+            continue
+        partner = view.running[group[0]]
+        room_mib = memory_frac * view.cluster.gpu_model(partner.gpus[0]).memory_mib
+        if partner.gpus and state.job.memory_mib + partner.job.memory_mib <= room_mib and len(partner.gpus) == width:
+            yield partner
