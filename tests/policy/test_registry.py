@@ -12,7 +12,10 @@ from fairlead.policy.ordering.las import Las
 
 
 def test_what_is_not_named_is_the_default() -> None:
-    assert registry.build("placing=spread").spec == "sizing=fixed,ordering=fifo,placing=spread,sharing=exclusive,powering=always-on"
+    assert (
+        registry.build("placing=spread").spec
+        == "sizing=fixed,ordering=fifo,placing=spread,sharing=exclusive,powering=always-on"
+    )
 
 
 def test_a_preset_can_be_overridden() -> None:

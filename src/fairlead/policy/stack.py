@@ -106,7 +106,8 @@ class Stack:
 
     def _undo(self, view: View, plan: Plan) -> bool:
         """Put back whom sharing wants out; what that frees is decided about at once, when it is true."""
-        leaving = self.sharing.review(view)
+        leaving, opened = self.sharing.review(view)
+        self._again = self._again or opened
         for state in leaving:
             plan.evict.append(state.job.id)
         if leaving:

@@ -133,9 +133,11 @@ class Sharing:
     def placed(self, state: JobState, gpus: Placement, view: View) -> None:
         """The plan places a job there."""
 
-    def review(self, view: View) -> list[JobState]:
-        """Running jobs that must leave again, since what was hoped of their company did not come true."""
-        return []
+    def review(self, view: View) -> tuple[list[JobState], bool]:
+        """Running jobs that must leave again, since what was hoped of their company did not come true; and whether
+        GPUs have become open to others without that.
+        """
+        return [], False
 
     def wake_s(self, view: View) -> float | None:
         """When it wants to review next."""

@@ -94,14 +94,15 @@ class Eaco(Sharing):
         self._trials[state.job.id] = Trial(state.job.id, {**done, state.job.id: own}, own)
         self._on_trial.update((*company, state.job.id))
 
-    def review(self, view: View) -> list[JobState]:
+    def review(self, view: View) -> tuple[list[JobState], bool]:
         """Finalise what has proved itself, and name who must leave now."""
-        leaving = []
+        leaving, opened = [], False
         for trial in list(self._trials.values()):
             joiner = view.running.get(trial.joiner)
             members = [view.running[j] for j in trial.epochs if j in view.running]
             if joiner is None or len(members) == 1:
                 self._close(trial)
+                opened = True
                 continue
             if not self._all_in_time(members, view):
                 trial.failed = True
@@ -111,12 +112,13 @@ class Eaco(Sharing):
                 leaving.append(joiner)
             elif not trial.failed and self._seen_by_all(trial, members, view):
                 self._learn(members, view)
+                opened = True
             else:
                 continue
             self._close(trial)
         for state in view.changes.ended:
             self._rejected.pop(state.job.id, None)
-        return leaving
+        return leaving, opened
 
     def wake_s(self, view: View) -> float | None:
         """At the next end of an epoch that a trial waits for."""

@@ -51,7 +51,7 @@ class Gandiva(Sharing):
         if view.on_gpu[gpus[0]]:
             self._pairs[state.job.id] = (view.now_s + self.look_s, view.on_gpu[gpus[0]][0])
 
-    def review(self, view: View) -> list[JobState]:
+    def review(self, view: View) -> tuple[list[JobState], bool]:
         """Dissolve what does not pay."""
         assert view.epochs is not None
         leaving = []
@@ -67,7 +67,7 @@ class Gandiva(Sharing):
                 leaving.append(job)
         for state in view.changes.ended:
             self._met.pop(state.job.id, None)
-        return leaving
+        return leaving, False
 
     def wake_s(self, view: View) -> float | None:
         """When the next pair is to be looked at."""
