@@ -13,6 +13,7 @@ STAGES = {
     "ordering": "Who is next.",
     "placing": "Which GPUs. Every placing is sticky or not: `packed-sticky`, `packed-nonsticky`.",
     "sharing": "Beside whom.",
+    "powering": "Which nodes are on.",
 }
 _HEAD = """\
 <!-- Made by docs/make_policies.py from the policies' docstrings; do not edit. -->

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from fairlead import traces
-from fairlead.errors import InputError
+from fairlead.errors import InputError, did_you_mean
 from fairlead.model.cluster import Cluster
 from fairlead.model.files import load_cluster, load_variability
+from fairlead.model.interference import BUILT_IN, Interference, built_in, load_interference, save_interference
 from fairlead.model.profile import Locality
+from fairlead.sim.carbon import parse_carbon
 from fairlead.sim.failures import Failures
 from fairlead.sim.parallel import run_all
 from fairlead.sim.result import Result
@@ -23,6 +25,7 @@ from fairlead.sim.truth import WATCHES, Watch, parse_drift
 from fairlead.traces import Trace
 
 DEFAULT_CLUSTER = "16x4"
+DEFAULT_INTERFERENCE = "eaco"
 
 
 class Options(TypedDict, total=False):
@@ -50,6 +53,12 @@ class Options(TypedDict, total=False):
     """Let every node fail, that long between failures on average."""
     repair_h: float | None
     """How long a failed node is away on average; 1 h unless given."""
+    interference: str | Path | None
+    """What is true of jobs that share GPUs: eaco (unless given), gavel-v100, none, or a file."""
+    history: str | Path | None
+    """What the sharing policy knows of that at the start, likewise; overrides the policy's own option."""
+    carbon: str | float | None
+    """Grams of CO2 per kWh, or a csv by the hour; adds carbon_kg to the results."""
     skip_bad_rows: bool
     """Leave out bad rows of the trace."""
     wrap: bool
@@ -99,6 +108,13 @@ def compare(
     return run_all(runs, workers=workers, progress=progress)
 
 
+def save_history(result: Result, path: str | Path) -> None:
+    """Write what the sharing policy of a run has learnt, for the `history` of another."""
+    if result.history is None:
+        raise InputError(f"{result.policy} keeps no history", hint="sharing=eaco does")
+    save_interference(Interference.from_dict(result.history), Path(path))
+
+
 def _runs(
     policies: Sequence[str], trace: str | Path | Trace | None, cluster: str | Path | Cluster, options: Options
 ) -> list[Run]:
@@ -112,11 +128,16 @@ def _runs(
     believed, true = options.get("variability"), options.get("true_variability")
     if believed is not None:
         cluster = cluster.with_variability(load_variability(Path(believed), cluster))
+    if options.get("correct_scores") is not None and cluster.variability is None:
+        raise InputError("correct_scores corrects a variability profile, but there is none", hint="give variability")
     mtbf_h, repair_h = options.get("mtbf_h"), options.get("repair_h")
     failures = None
     if mtbf_h is not None:
         failures = Failures(mtbf_h) if repair_h is None else Failures(mtbf_h, repair_h)
+    history, carbon = options.get("history"), options.get("carbon")
+    truth = _table(options.get("interference") or DEFAULT_INTERFERENCE)
     read = _read(trace, options.get("skip_bad_rows", False), options.get("wrap", True))
+    _check_classes(options.get("locality"), read)
     return [
         Run(
             read,
@@ -130,10 +151,30 @@ def _runs(
             true_variability=None if true is None else load_variability(Path(true), cluster),
             drifts=tuple(parse_drift(text, cluster) for text in options.get("slow", ())),
             correct_scores=options.get("correct_scores"),
+            interference=truth,
+            history=None if history is None else _table(history),
+            carbon=None if carbon is None else parse_carbon(str(carbon)),
             drained=tuple(cluster.gpu_numbered(text) for text in options.get("drain", ())),
         )
         for policy in policies
     ]
+
+
+def _table(name: str | Path) -> Interference:
+    """A built-in table by name, or one from a file."""
+    if str(name) in BUILT_IN:
+        return built_in(str(name))
+    path = Path(name)
+    if not path.exists() and not path.suffix:
+        raise InputError(f"unknown table {str(name)!r}", hint=f"{did_you_mean(str(name), BUILT_IN)}, or a file")
+    return load_interference(path)
+
+
+def _check_classes(locality: Locality | None, trace: Trace) -> None:
+    known = {trace.profile(model).app_class for model in trace.frame["model"].unique()}
+    for name in locality if isinstance(locality, Mapping) else ():
+        if name not in known:
+            raise InputError(f"locality is given for class {name!r}, which no job has", hint=did_you_mean(name, known))
 
 
 def _check_values(options: Options) -> None:
@@ -153,8 +194,6 @@ def _check_values(options: Options) -> None:
     watch = options.get("correct_scores")
     if watch is not None and watch not in WATCHES:
         raise InputError(f"correct_scores is {watch!r}", hint=f"known: {', '.join(WATCHES)}")
-    if watch is not None and options.get("variability") is None:
-        raise InputError("correct_scores corrects a variability profile, but there is none", hint="give variability")
 
 
 def _read(trace: str | Path | Trace | None, skip_bad_rows: bool, wrap: bool) -> Trace:

@@ -62,7 +62,7 @@ def script(name: str) -> ModuleType:
 
 def test_every_figure_and_column_of_a_result_is_explained() -> None:
     trace: Trace = make_trace([(0, 1, 10), (0, 2, 20)])
-    result = fairlead.simulate(trace, "1x2")
+    result = fairlead.simulate(trace, "1x2", carbon=400)
     page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     summary, jobs, timeline = (section(page, title) for title in ("The summary", "Jobs", "Timeline"))
     around = ["policy", "cluster", "trace", "notes", "skipped_rows"]

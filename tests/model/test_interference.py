@@ -325,7 +325,7 @@ def test_eaco_profiles_are_those_of_the_paper(shared_data: Path) -> None:
         profile = profile_named(name)
         assert profile.name == name
         assert profile.activity_frac == pytest.approx(derive.utilisation_of(row["power_w"]), abs=1e-6)
-        assert profile.memory_mib == pytest.approx(row["mem_max"] / 100 * 32_768)
+        assert profile.memory_mib == pytest.approx(row["mem_avg"] / 100 * 32_768)
         assert profile.epoch_s == pytest.approx(row["jct_h"] * 3600 / tables["epochs_derived"])
     rows = {**tables["exclusive"], **tables["colocated"]}
     assert {name: (row["power_w"], row["jct_h"]) for name, row in rows.items()} == EACO_SETS

@@ -73,7 +73,7 @@ def test_a_gpu_that_grew_slow_is_found_by_halving_and_named() -> None:
     true[20] = 2.0
     tries = 0
     # A scheduler that takes the 16 GPUs it believes fastest, as PM-First would.
-    while scores.of_class("A")[20] < 1.9 or max(s for g, s in enumerate(scores.of_class("A")) if g != 20) > 1.1:
+    while list(scores.slow_gpus()) != [20]:
         gpus = sorted(range(32), key=lambda g: (scores.of_class("A")[g], abs(g - 20), g))[:16]
         scores.observe("A", sorted(gpus), max(true[g] for g in gpus))
         if 20 not in gpus:
@@ -82,7 +82,16 @@ def test_a_gpu_that_grew_slow_is_found_by_halving_and_named() -> None:
             scores.observe("A", rest, max(true[g] for g in rest))
         tries += 1
         assert tries < 20
-    assert [(gpu, app_class) for gpu, app_class, _ in scores.slow_gpus()] == [(20, "A")]
+    assert scores.hunts() == []
+    assert scores.of_class("A")[20] > 1.9
+    assert max(s for g, s in enumerate(scores.of_class("A")) if g != 20) < 1.1
+
+
+def test_an_open_hunt_is_told() -> None:
+    scores = Scores(Variability({"A": [1.0] * 16}))
+    scores.observe("A", range(8), 2.0)
+    assert scores.hunts() == [("A", list(range(8)))]
+    assert scores.slow_gpus() == {}
 
 
 def test_a_gpu_that_recovers_is_believed_again() -> None:

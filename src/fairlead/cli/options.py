@@ -117,6 +117,33 @@ RepairOption = Annotated[
     float | None,
     typer.Option("--repair-h", help="Hours until a failed node is back. Default: 1.", rich_help_panel=_WORLD),
 ]
+InterferenceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--interference",
+        metavar="NAME|FILE",
+        help="What jobs on one GPU cost each other: eaco (default), gavel-v100, none, or a file.",
+        rich_help_panel=_WORLD,
+    ),
+]
+HistoryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--history",
+        metavar="NAME|FILE",
+        help="What the sharing policy knows of that at the start.",
+        rich_help_panel=_WORLD,
+    ),
+]
+CarbonOption = Annotated[
+    str | None,
+    typer.Option(
+        "--carbon",
+        metavar="G|FILE",
+        help="Grid intensity in grams of CO2 per kWh, or a csv hour,g_per_kwh; adds carbon_kg.",
+        rich_help_panel=_WORLD,
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout instead of a table.", rich_help_panel=_OUTPUT)]
 OutOption = Annotated[
     Path | None,

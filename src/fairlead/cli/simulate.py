@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -34,9 +35,21 @@ def simulate(
     correct_scores: options.CorrectOption = None,
     drain: options.DrainOption = None,
     locality: options.LocalityOption = None,
+    interference: options.InterferenceOption = None,
+    history: options.HistoryOption = None,
+    carbon: options.CarbonOption = None,
     restart_s: options.RestartOption = None,
     mtbf_h: options.MtbfOption = None,
     repair_h: options.RepairOption = None,
+    save_history: Annotated[
+        Path | None,
+        typer.Option(
+            "--save-history",
+            metavar="FILE",
+            help="Write what the sharing policy has learnt; `fairlead history show FILE` prints it.",
+            rich_help_panel="Results",
+        ),
+    ] = None,
     json: options.JsonOption = False,
     out: options.OutOption = None,
 ) -> None:
@@ -59,6 +72,9 @@ def simulate(
             correct_scores=correct_scores,
             drain=drain or (),
             locality=options.parse_locality(locality),
+            interference=interference,
+            history=history,
+            carbon=carbon,
             seed=seed,
             restart_s=restart_s,
             mtbf_h=mtbf_h,
@@ -66,6 +82,8 @@ def simulate(
             progress=progress,
         )
     options.say_notes([result], read)
+    if save_history is not None:
+        api.save_history(result, save_history)
     if json:
         print_json({**summary_of(result), "skipped_rows": read.skipped_rows})
     else:

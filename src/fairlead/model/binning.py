@@ -52,6 +52,16 @@ def outliers(scores: Floats) -> NDArray[np.bool_]:
     return np.asarray(scores > scores.mean() + 3.0 * scores.std(ddof=1))
 
 
+def clearly_slow(scores: Floats) -> NDArray[np.bool_]:
+    """Which GPUs an operator should look at: a fifth slower than the median, and far outside the usual spread.
+
+    By median and median deviation, which a few very slow GPUs among a few do not move.
+    """
+    middle = float(np.median(scores))
+    usual = 1.4826 * float(np.median(np.abs(scores - middle)))
+    return np.asarray((scores > 1.2 * middle) & (scores > middle + 5.0 * usual))
+
+
 def silhouette(points: Floats, weights: Floats, edges: Ints) -> float:
     """Mean silhouette of a partition of sorted points; a point alone in its cluster counts 0."""
     distance = np.abs(points[:, None] - points[None, :]) * weights[None, :]
@@ -71,9 +81,12 @@ def silhouette(points: Floats, weights: Floats, edges: Ints) -> float:
 
 def _best_k(scores: Floats) -> int:
     points, weights, _ = _distinct(scores)
-    tables = _tables(points, weights, min(MOST_BINS, len(points) - 1))
+    if len(points) <= 2:
+        return len(points)
+    most = min(MOST_BINS, len(points), len(scores) - 1)
+    tables = _tables(points, weights, most)
     best_k, best = 1, -2.0
-    for k in range(2, min(MOST_BINS, len(points) - 1) + 1):
+    for k in range(2, most + 1):
         found = silhouette(points, weights, _edges(tables, k))
         if found > best + 1e-12:
             best_k, best = k, found

@@ -126,11 +126,11 @@ class Cluster:
 
     def gpu_numbered(self, text: str) -> int:
         """The GPU that people call `35` or `n8:3`."""
-        number = int(text) if text.isdigit() else None
+        number = int(text) if text.isascii() and text.isdigit() else None
         if number is None:
             node_name, _, index = text.rpartition(":")
             at = next((i for i, n in enumerate(self.nodes) if n.name == node_name), None)
-            if at is not None and index.isdigit() and int(index) < self.nodes[at].gpus:
+            if at is not None and index.isascii() and index.isdigit() and int(index) < self.nodes[at].gpus:
                 number = self.first_gpu[at] + int(index)
         if number is None or number >= self.gpus:
             raise InputError(f"no GPU {text!r} in {self.describe()}", hint="give its number, or NODE:INDEX")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlead.model.binning import outliers
+from fairlead.model.binning import clearly_slow
 from fairlead.model.variability import Variability
 
 TOLERANCE = 0.02
@@ -60,13 +60,24 @@ class Scores:
             belief.observe(np.asarray(gpus), math.log(slowdown))
         return belief.tell()
 
-    def slow_gpus(self) -> list[tuple[int, str, float]]:
-        """(GPU, class, score) of the GPUs that an operator should look at: far slower than the rest."""
-        found = []
+    def slow_gpus(self) -> dict[int, dict[str, float]]:
+        """The GPUs that an operator should look at, with their scores in the classes that show it."""
+        found: dict[int, dict[str, float]] = {}
         for app_class in sorted({*self._profile.scores, *self._beliefs}):
             scores = np.asarray(self.of_class(app_class))
-            found += [(int(g), app_class, float(scores[g])) for g in np.flatnonzero(outliers(scores) & (scores > 1.2))]
-        return found
+            hunted = {g for suspects in self._suspects(app_class) for g in suspects}
+            for g in np.flatnonzero(clearly_slow(scores)):
+                if int(g) not in hunted:
+                    found.setdefault(int(g), {})[app_class] = float(scores[g])
+        return dict(sorted(found.items()))
+
+    def hunts(self) -> list[tuple[str, list[int]]]:
+        """(class, GPUs): one of these has become slow, and it is not known yet which."""
+        return [(c, sorted(suspects)) for c in sorted(self._beliefs) for suspects in self._suspects(c)]
+
+    def _suspects(self, app_class: str) -> list[set[int]]:
+        belief = self._beliefs.get(app_class)
+        return [hunt.suspects for hunt in belief.hunts] if belief is not None else []
 
 
 _TRUST = 0.02
@@ -107,7 +118,7 @@ class Belief:
         self._error = _TRUST
         self._seen: deque[tuple[NDArray[np.int64], float, float]] = deque(maxlen=_REMEMBERED)
         """(GPUs, log slowdown, squared error of the profile's prediction) of the last observations."""
-        self._hunts: list[Hunt] = []
+        self.hunts: list[Hunt] = []
         self.told: list[float] = [float(s) for s in profile]
         """What policies are told; renewed when a score has moved by more than the tolerance."""
         self.version = 0
@@ -115,10 +126,10 @@ class Belief:
     def observe(self, gpus: NDArray[np.int64], y: float) -> None:
         """Take in one observed log slowdown."""
         members = {int(g) for g in gpus}
-        explained = [hunt.narrow(members, y) for hunt in self._hunts]
+        explained = [hunt.narrow(members, y) for hunt in self.hunts]
         if (y - self._mean[gpus] > np.maximum(_SURPRISE, _SURPRISE_SD * self._sd[gpus])).all():
             if not any(explained):
-                self._hunts.append(Hunt(y, members))
+                self.hunts.append(Hunt(y, members))
         else:
             self._seen.append((gpus, y, self._squared_error(gpus, y)))
             if not self._judge_profile():
@@ -132,7 +143,7 @@ class Belief:
         """Renew what policies are told, if it has moved enough for them to look again."""
         # In steps: differences within one are not known well enough to prefer a GPU for them.
         now = np.exp(self._middle + TOLERANCE * np.round((self._mean - self._middle) / TOLERANCE))
-        for hunt in self._hunts:
+        for hunt in self.hunts:
             now[hunt.blamed()] = np.maximum(now[hunt.blamed()], math.exp(hunt.y))
         if np.abs(now / np.asarray(self.told) - 1.0).max() <= TOLERANCE:
             return False
@@ -141,14 +152,14 @@ class Belief:
         return True
 
     def _settle_hunts(self) -> None:
-        for hunt in self._hunts:
+        for hunt in self.hunts:
             if len(hunt.suspects) == 1:
                 culprit = next(iter(hunt.suspects))
                 self._mean[culprit], self._sd[culprit] = hunt.y, _SHARP
                 self._profile[culprit] = hunt.y
                 kept = [seen for seen in self._seen if culprit not in seen[0]]
                 self._seen = deque(kept, maxlen=_REMEMBERED)
-        self._hunts = [hunt for hunt in self._hunts if len(hunt.suspects) > 1]
+        self.hunts = [hunt for hunt in self.hunts if len(hunt.suspects) > 1]
 
     def _judge_profile(self) -> bool:
         """How wrong the profile is; if that has changed much, everything is learnt anew in its light."""

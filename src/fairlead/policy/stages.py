@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from fairlead.errors import InputError
+from fairlead.model.interference import Interference
 from fairlead.model.placement import Placement
 from fairlead.policy.plan import Plan
 from fairlead.policy.pool import Pool
@@ -116,6 +118,15 @@ class Sharing:
 
     shares: ClassVar[bool] = False
     """Whether jobs are placed on GPUs that others may use too."""
+
+    @property
+    def learnt(self) -> Interference | None:
+        """What it knows of jobs beside each other; None where it keeps no history."""
+        return None
+
+    def learn_from(self, history: Interference) -> None:
+        """Start from what is known already."""
+        raise InputError("a history was given, but this sharing keeps none", hint="sharing=eaco does")
 
     @property
     def needs_oracle(self) -> bool:

@@ -18,21 +18,22 @@ def check_feasible(trace: Trace, cluster: Cluster, stack: Stack, gpus: int | Non
         raise InputError(f"{trace.source or 'the trace'} has no jobs")
     needs = "min_gpus" if stack.sizing.resizes else "gpus"
     usable = cluster.gpus if gpus is None else gpus
-    _refuse(trace.frame.filter(pl.col(needs) > usable), needs, cluster)
+    drained = f", {cluster.gpus - usable} of them drained" if usable < cluster.gpus else ""
+    _refuse(trace.frame.filter(pl.col(needs) > usable), needs, cluster.describe() + drained)
     by_memory = sorted(((n.gpu_model.memory_mib, n.gpus) for n in cluster.nodes), reverse=True)
     for memory_mib in trace.frame["memory_mib"].unique():
         if memory_mib > cluster.least_memory_mib:
             hold_it = sum(gpus for room_mib, gpus in by_memory if room_mib >= memory_mib)
             same = trace.frame.filter(pl.col("memory_mib") == memory_mib, pl.col(needs) > hold_it)
-            _refuse(same, needs, cluster, f" of {memory_mib:g} MiB, of which there are {hold_it}")
+            _refuse(same, needs, cluster.describe(), f" of {memory_mib:g} MiB, of which there are {hold_it}")
 
 
-def _refuse(jobs: pl.DataFrame, needs: str, cluster: Cluster, memory: str = "") -> None:
+def _refuse(jobs: pl.DataFrame, needs: str, where: str, memory: str = "") -> None:
     if not jobs.height:
         return
     named = [f"{name} ({gpus} GPUs{memory})" for name, gpus in jobs.select("job_id", needs).head(_SHOWN).iter_rows()]
     more = f" and {jobs.height - _SHOWN} more" if jobs.height > _SHOWN else ""
     raise InputError(
-        f"{jobs.height} job{'s' * (jobs.height > 1)} can never fit on {cluster.describe()}: {', '.join(named)}{more}",
+        f"{jobs.height} job{'s' * (jobs.height > 1)} can never fit on {where}: {', '.join(named)}{more}",
         hint="take a larger --cluster, or remove them from the trace",
     )

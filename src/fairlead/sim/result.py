@@ -30,6 +30,8 @@ class Result:
     jobs: pl.DataFrame
     timeline: pl.DataFrame
     notes: tuple[str, ...] = ()
+    history: dict[str, Any] | None = None
+    """What a sharing policy has learnt of jobs beside each other, as `save_interference` writes it."""
 
 
 class JobRows:

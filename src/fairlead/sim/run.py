@@ -11,6 +11,7 @@ from fairlead.model.profile import Locality
 from fairlead.model.variability import Variability
 from fairlead.policy import registry
 from fairlead.policy.stack import Stack
+from fairlead.sim.carbon import Carbon
 from fairlead.sim.failures import Failures
 from fairlead.sim.feasible import check_feasible
 from fairlead.sim.result import Result
@@ -40,6 +41,9 @@ class Run:
     drained: tuple[int, ...] = ()
     interference: Interference = EMPTY
     """What is true of jobs that share GPUs."""
+    history: Interference | None = None
+    """What the sharing policy knows of that at the start."""
+    carbon: Carbon | None = None
 
     def check(self) -> None:
         """Raise what is wrong with the policy, or with the jobs that it would never run."""
@@ -53,7 +57,13 @@ class Run:
             drifts=self.drifts, correct_scores=self.correct_scores, drained=self.drained,
             interference=self.interference, progress=progress,
         )  # fmt: skip
-        return simulation.run()
+        result = simulation.run()
+        if self.carbon is not None:
+            result.summary["carbon_kg"] = self.carbon.emitted_kg(result.timeline)
+        return result
 
     def _stack(self) -> Stack:
-        return registry.build(self.policy, round_s=self.round_s, seed=self.seed)
+        stack = registry.build(self.policy, round_s=self.round_s, seed=self.seed)
+        if self.history is not None:
+            stack.sharing.learn_from(self.history)
+        return stack

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 from fairlead.errors import RunError
@@ -154,6 +154,7 @@ class Simulation:
             jobs=jobs,
             timeline=self._meters.timeline(),
             notes=(*self._trace.notes, *self._about_gpus()),
+            history=learnt.to_dict() if (learnt := self._stack.sharing.learnt) is not None else None,
         )
 
     # -- the clock -------------------------------------------------------------------------------------------------
@@ -391,16 +392,21 @@ class Simulation:
         scores, profile = self._view.scores, self._cluster.variability
         if scores is None or profile is None:
             return []
-        unscored = [self._cluster.gpu_name(g) for g in profile.unscored]
-        listed = ", ".join(unscored[:_SHOWN]) + (
-            f" and {len(unscored) - _SHOWN} more" if len(unscored) > _SHOWN else ""
-        )
-        notes = [f"GPUs without a score, given the median of their class: {listed}"] if unscored else []
-        return notes + [
-            f"GPU {gpu} ({self._cluster.gpu_name(gpu)}) is believed {score:.2f} times slower than the median"
-            f" for class {app_class}: look at it, or drain it"
-            for gpu, app_class, score in scores.slow_gpus()[:_SHOWN]
-        ]
+        notes = []
+        if profile.unscored:
+            notes.append(f"GPUs without a score, given the median of their class: {self._listed(profile.unscored)}")
+        slow = {g: by_class for g, by_class in scores.slow_gpus().items() if g not in self._view.drained}
+        for gpu, by_class in list(slow.items())[:_SHOWN]:
+            shown = ", ".join(f"{score:.2f} times in class {c}" for c, score in by_class.items())
+            name = self._cluster.gpu_name(gpu)
+            notes.append(f"GPU {gpu} ({name}) is believed slower than the median, {shown}: look at it, or drain it")
+        for app_class, suspects in scores.hunts():
+            notes.append(f"one of these GPUs has become slow for class {app_class}: {self._listed(suspects)}")
+        return notes
+
+    def _listed(self, gpus: Sequence[int]) -> str:
+        names = [self._cluster.gpu_name(g) for g in gpus[:_SHOWN]]
+        return ", ".join(names) + (f" and {len(gpus) - _SHOWN} more" if len(gpus) > _SHOWN else "")
 
     def _names(self) -> str:
         names = [s.job.name for s in self._view.waiting.values()]

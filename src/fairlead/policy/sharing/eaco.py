@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -32,9 +33,10 @@ class Eaco(Sharing):
 
     Objective: least energy, such that every deadline is met and every GPU stays under its thresholds. For a job:
 
-    1. Candidates are groups of GPUs with the same jobs on them, no fewer GPUs than wanted, whose utilisation with the
-       job stays under `utilisation` and whose peak memory with it under `memory`, with fewer than `jobs` jobs, none of
-       them urgent and none on trial. The fullest comes first; then empty GPUs.
+    1. Candidates are GPUs whose utilisation with the job stays under `utilisation` and whose peak memory with it under
+       `memory`, with fewer than `jobs` jobs, none of them urgent and none on trial. They are taken by falling
+       utilisation: all GPUs with the same jobs on them together if they are enough, else gathered node by node until
+       one node has enough. Empty GPUs come last.
     2. The history predicts everyone's speed: the very set if it was seen, else the product of pairs, else a prior on
        activity. If all would meet their deadlines the job is placed there, on trial; nobody else joins meanwhile.
     3. When every job of the set has done an epoch together, what was measured goes into the history. If all deadlines
@@ -63,7 +65,16 @@ class Eaco(Sharing):
     def __post_init__(self) -> None:
         if not (self.utilisation > 0.0 and 0.0 < self.memory <= 1.0 and self.jobs >= 1 and self.tries >= 1):
             raise ValueError("utilisation above 0, memory in (0, 1], jobs and tries at least 1")
-        self.known: Interference = built_in(self.history).copy()
+        self.learn_from(built_in(self.history))
+
+    @property
+    def learnt(self) -> Interference:
+        """The history."""
+        return self.known
+
+    def learn_from(self, history: Interference) -> None:
+        """Take over a history."""
+        self.known = history.copy()
         self._index = GroupIndex(self.known)
 
     def shared(self, state: JobState) -> bool:
@@ -71,25 +82,37 @@ class Eaco(Sharing):
         return state.job.priority < self.high
 
     def offers(self, state: JobState, width: int, pool: Pool, view: View) -> Iterable[Pool | Placement]:
-        """Groups by falling utilisation, then empty GPUs."""
+        """Shared GPUs by falling utilisation, then empty ones."""
         if self.shared(state):
-            self._index.catch_up(view)
-            for number, group in enumerate(self._index.at_most(self.utilisation - state.job.profile.activity_frac)):
-                if number == self.tries:
-                    break
-                if self._joinable(state, width, group, view):
-                    gpus = view.groups[group]
-                    yield tuple(sorted(gpus)) if len(gpus) == width else Pool(view.cluster, sorted(gpus))
+            yield from self._company(state, width, view)
         if pool.count >= width:
             yield pool
 
+    def _company(self, state: JobState, width: int, view: View) -> Iterable[Pool | Placement]:
+        """Groups that hold the job, and sets gathered on a node from several groups, as the walk completes them."""
+        self._index.catch_up(view)
+        by_node: dict[int, list[int]] = {}
+        groups = self._index.at_most(self.utilisation - state.job.profile.activity_frac)
+        for group in itertools.islice(groups, self.tries):
+            if not self._joinable(state, group, view):
+                continue
+            gpus = sorted(view.groups[group])
+            if len(gpus) >= width:
+                yield tuple(gpus) if len(gpus) == width else Pool(view.cluster, gpus)
+                continue
+            for gpu in gpus:
+                found = by_node.setdefault(view.cluster.node_of[gpu], [])
+                found.append(gpu)
+                if len(found) == width:
+                    yield tuple(sorted(found))
+
     def placed(self, state: JobState, gpus: Placement, view: View) -> None:
         """A job that joins others is on trial with them."""
-        company = view.on_gpu[gpus[0]]
+        company = {j for g in gpus for j in view.on_gpu[g]}
         if not company:
             return
         assert view.epochs is not None
-        done = {j: view.epochs.done(view.running[j]) for j in company}
+        done = {j: view.epochs.done(view.running[j]) for j in sorted(company)}
         own = view.epochs.done(state)
         self._trials[state.job.id] = Trial(state.job.id, {**done, state.job.id: own}, own)
         self._on_trial.update((*company, state.job.id))
@@ -107,8 +130,8 @@ class Eaco(Sharing):
             if not self._all_in_time(members, view):
                 trial.failed = True
             if self._ended_epoch(trial, joiner, view) and trial.failed:
-                company = tuple(m.job.id for m in members if m is not joiner)
-                self._rejected.setdefault(trial.joiner, set()).add(company)
+                rejected = self._rejected.setdefault(trial.joiner, set())
+                rejected.update(tuple(j for j in view.on_gpu[g] if j != trial.joiner) for g in joiner.gpus)
                 leaving.append(joiner)
             elif not trial.failed and self._seen_by_all(trial, members, view):
                 self._learn(members, view)
@@ -134,9 +157,9 @@ class Eaco(Sharing):
                     moments.append(view.epochs.next_end_s(state))
         return min(moments, default=None)
 
-    def _joinable(self, state: JobState, width: int, group: Group, view: View) -> bool:
+    def _joinable(self, state: JobState, group: Group, view: View) -> bool:
         gpus, job = view.groups[group], state.job
-        if len(group) >= self.jobs or len(gpus) < width or not self._on_trial.isdisjoint(group):
+        if len(group) >= self.jobs or not self._on_trial.isdisjoint(group):
             return False
         if group in self._rejected.get(job.id, ()) or (view.drained and not view.drained.isdisjoint(gpus)):
             return False
@@ -174,8 +197,13 @@ class Eaco(Sharing):
         return all(view.epochs.done(m) > trial.epochs[m.job.id] for m in members)
 
     def _learn(self, members: list[JobState], view: View) -> None:
+        """Write down what was measured, if it is of one set: beside different company on each GPU a job shows only
+        what the worst of it costs.
+        """
         assert view.epochs is not None
         gpu = min(members, key=lambda m: len(m.gpus)).gpus[0]
+        if {m.job.id for m in members} != set(view.on_gpu[gpu]):
+            return
         names = [m.job.profile.name for m in members]
         speeds = [view.epochs.kept_speed(m) for m in members]
         self.known.record(names, speeds, view.epochs.utilisation(gpu))
