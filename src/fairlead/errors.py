@@ -34,6 +34,12 @@ class InputError(FairleadError):
     exit_code = 2
 
 
+class InfeasibleError(FairleadError):
+    """What was asked for cannot be had, however it is done; exit status 3."""
+
+    exit_code = 3
+
+
 class RunError(FairleadError):
     """A run broke one of its own laws (a job lost, GPU-seconds not conserved, a refused plan); exit status 1."""
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from fairlead.cli import compare, history, measure, policies, reproduce, simulate, traces
+from fairlead.cli import compare, history, measure, policies, reproduce, simulate, traces, widths
 from fairlead.cli.console import say
 from fairlead.errors import FairleadError
 
@@ -69,6 +69,7 @@ app.command("simulate")(simulate.simulate)
 app.command("compare")(compare.compare)
 app.command("policies")(policies.policies)
 app.command("reproduce")(reproduce.reproduce)
+app.command("widths")(widths.widths)
 app.add_typer(traces.app, name="traces")
 app.add_typer(measure.app, name="measure")
 app.add_typer(history.app, name="history")

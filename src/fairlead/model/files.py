@@ -74,7 +74,7 @@ def load_cluster(text: str) -> Cluster:
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path}: not valid TOML: {error}") from None
     except ValidationError as error:
-        raise InputError(f"{path}: {_first_problem(error)}", hint=_CLUSTER_HINT) from None
+        raise InputError(f"{path}: {first_problem(error)}", hint=_CLUSTER_HINT) from None
     own = {
         name: GpuModel(name, t.memory_mib, t.idle_w, t.peak_w, t.price_usd_per_h, t.floor_w, t.context_w)
         for name, t in parsed.gpu_models.items()
@@ -299,7 +299,8 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def _first_problem(error: ValidationError) -> str:
+def first_problem(error: ValidationError) -> str:
+    """What is wrong with the first field that is, and where it stands."""
     problem = error.errors()[0]
     where = ".".join(str(part) for part in problem["loc"])
     return f"{where}: {problem['msg'].lower()}, found {problem.get('input')!r}"

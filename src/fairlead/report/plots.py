@@ -114,9 +114,10 @@ def save(plot: Plot, runs: Runs, format: Literal["png", "svg"], *, legend: bool 
 def save_drawing(title: str, draw: Callable[[Axes], None]) -> bytes:
     """A drawing that is not of runs, in the same style, as the bytes of a `png` file."""
     import matplotlib
+    from cycler import cycler
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context({**_STYLE, "axes.prop_cycle": cycler(color=_COLOURS)}):
         made = Figure(figsize=(6.4, 3.9), layout="constrained")
         axes = made.add_subplot()
         axes.set_title(title)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fairlead.sim.run import Progress
 
 PAPERS = {
+    "eaco": "fairlead.report.reproduce.eaco",
     "pal": "fairlead.report.reproduce.pal",
 }
 

@@ -21,9 +21,11 @@ from fairlead.policy.plan import Place, Plan
 from fairlead.policy.stack import Stack
 from fairlead.policy.view import View
 from fairlead.sim.result import Result
+from fairlead.sim.run import Run
 from fairlead.sim.simulation import Simulation
 from fairlead.traces import Trace
 
+Key = tuple[object, ...]
 GPUS = 8
 """Of a node; every job of the paper has a whole node."""
 EPOCHS = 90
@@ -85,12 +87,25 @@ OVERLOADED = Scene("28 nodes at 130 % load", 28, 1.3 * 28, _AT_28)
 ROOMY = Scene("64 nodes at 57 % load", 64, 1.3 * 28, _AT_64)
 SCENES = (BUSY, OVERLOADED, ROOMY)
 SEEDS = (1, 2, 3)
-JOBS, SWEEP_JOBS = 1000, 400
+SWEEP_SEEDS, FREE_SEEDS = SEEDS[:2], SEEDS[:1]
+JOBS = 1000
+ASLEEP, EACO = ",powering=sleep", "EaCO"
+BASELINES = {"FIFO": "fifo", "FIFO_packed": "sharing=fifo-packed", "Gandiva": "sharing=gandiva"}
+UTILISATIONS, NEIGHBOURS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0), (2, 3, 4)
+POINTS = [(u, n) for n in NEIGHBOURS for u in UTILISATIONS]
+"""Swept: utilisation threshold and jobs on a GPU."""
+DEFAULT, WIDEST = (0.8, 3), (1.0, 4)
+GAVEL = {
+    "FIFO": "fifo",
+    "the default": "sharing=eaco",
+    "utilisation=1.0, empty history": "sharing=eaco:utilisation=1.0",
+    "utilisation=1.0, history=gavel-v100": "sharing=eaco:utilisation=1.0:history=gavel-v100",
+}
 DEADLINES = (1.2, 2.0, 10.0)
 """Over the solo duration, a third of the jobs each."""
 
 
-def scene_trace(scene: Scene, seed: int) -> Trace:
+def _scene_trace(scene: Scene, seed: int) -> Trace:
     """Whole-node jobs of the four models in equal parts, 10 to 90 epochs long, arriving at random (Poisson)."""
     rng = random.Random(seed)
     mean_h = statistics.fmean(m.jct_h for m in SOLO.values()) * (10 + EPOCHS) / 2 / EPOCHS
@@ -103,7 +118,7 @@ def scene_trace(scene: Scene, seed: int) -> Trace:
     return _trace(rows, f"four vision models, load of {scene.load:g} nodes, seed {seed}")
 
 
-def gavel_trace(seed: int) -> Trace:
+def _gavel_trace(seed: int) -> Trace:
     """600 single-GPU jobs of Gavel's types, one to seven hours long, that fill 40 GPUs on average."""
     rng = random.Random(seed)
     types = sorted({name for names, _ in built_in("gavel-v100") for name in names})
@@ -120,13 +135,18 @@ def _trace(rows: list[tuple[str, float, int, float, str, float]], source: str) -
     return Trace.from_columns(pl.DataFrame(rows, schema=names, orient="row"), source=source)
 
 
+def gavel_cost() -> float:
+    """What a job loses of its speed beside another in Gavel's pairs, median, in %."""
+    return 100.0 * (1.0 - statistics.median(s for _, pair in built_in("gavel-v100") for s in pair.speeds))
+
+
 # By weight: each application of the Chronus trace counts as the one of EaCO's four that is nearest in size.
 _CHRONUS = {"alexnet": _J1, "mobilenet_v2": _J2, "inception_v3": _J3, "resnet101": _J3, "vgg16": _J4}
 CHRONUS_SHAPE = "64x8:V100"
 CHRONUS_JOBS = 2000
 
 
-def chronus_trace(data: Path) -> Trace:
+def _chronus_trace(data: Path) -> Trace:
     """The first jobs of the Philly trace with deadlines; epochs of ten minutes."""
     file = data / "chronus" / "trace_job_Philly_SLO.csv"
     if not file.is_file():
@@ -151,6 +171,53 @@ def truth() -> Interference:
                 guess = prior(sum(profile_named(name).activity_frac for name in names))
                 table.record(names, [min(kept, guess)] * size)
     return table
+
+
+def pairs_and_triples() -> list[tuple[float, float]]:
+    """From the paper's tables alone: runtime increase and energy saved, in %, of its pairs and of its triples."""
+    found = []
+    for size in (2, 3):
+        sets = [m for m in MEASURED if len(m.models) == size]
+        solo_kwh = sum(SOLO[name].energy_kwh for m in sets for name in m.models)
+        longer = statistics.fmean(m.jct_h / SOLO[name].jct_h - 1.0 for m in sets for name in m.models)
+        found.append((100.0 * longer, 100.0 * (1.0 - sum(m.energy_kwh for m in sets) / solo_kwh)))
+    return found
+
+
+# -- what is run ------------------------------------------------------------------------------------------------------
+
+
+def planned(data: Path | None) -> dict[Key, Run]:
+    """Every run by its key, which ends with the seed but for Chronus. The longest come first."""
+    true, chronus = truth(), {} if data is None else _chronus_runs(data)
+    runs: dict[Key, Run] = dict(chronus)
+    for seed in SEEDS:
+        for scene in SCENES:
+            trace = _scene_trace(scene, seed)
+            policies = {name + asleep: spec + asleep for name, spec in BASELINES.items() for asleep in ("", ASLEEP)}
+            for name, policy in {**policies, EACO: f"sharing=eaco{ASLEEP}"}.items():
+                runs[scene.name, name, seed] = Run(trace, scene.cluster, policy, interference=true)
+        # The last trace is the roomy scene's.
+        for point in POINTS if seed in SWEEP_SEEDS else ():
+            policy = f"sharing=eaco:utilisation={point[0]}:jobs={point[1]}{ASLEEP}"
+            swept = Run(trace, ROOMY.cluster, policy, interference=true)
+            runs["sweep", point, seed] = swept
+            if seed in FREE_SEEDS:
+                runs["free", point, seed] = replace(swept, interference=built_in("eaco"))
+            if point in (DEFAULT, WIDEST):
+                runs["known", point, seed] = replace(swept, history=true)
+        for name, policy in GAVEL.items():
+            run = Run(_gavel_trace(seed), parse_shape("16x4:V100"), policy + ASLEEP)
+            runs["gavel", name, seed] = replace(run, interference=built_in("gavel-v100"))
+    return runs
+
+
+def _chronus_runs(data: Path) -> dict[Key, Run]:
+    trace, cluster = _chronus_trace(data), parse_shape(CHRONUS_SHAPE)
+    return {
+        ("chronus", name): Run(trace, cluster, policy + ASLEEP, interference=truth())
+        for name, policy in {"EaCO": "sharing=eaco", "FIFO": "fifo"}.items()
+    }
 
 
 class _Together(Stack):
