@@ -164,7 +164,8 @@ def _trade_rows(found: Results) -> list[Claim]:
         where = f"; of {len(points)} settings, {setting.ROOMY.name}; {caveat}"
         if reached:
             least, (u, n) = reached[0]
-            note = f"utilisation={u}:jobs={n}{where}"
+            longer, energy = max((points[p] for p in points if p[1] == 3), key=lambda found: found[1])
+            note = f"utilisation={u}:jobs={n}; jobs=3 saves at most {energy:.1f} % at +{longer:.1f} %{where}"
             claim = f"least runtime increase that saves 39 %, {counted}"
             rows.append(Claim(claim, "%", RUNTIME, least, least < RUNTIME, note))
         most, (u, n) = max((energy, point) for point, (longer, energy) in points.items() if longer < RUNTIME)
@@ -187,7 +188,7 @@ def _from_tables() -> Claim:
 
 
 def _history_rows(found: Results) -> list[Claim]:
-    rows, fifo = [], _of(found, setting.ROOMY.name, "FIFO")[: len(setting.SWEEP_SEEDS)]
+    rows, fifo = [], _of(found, setting.ROOMY.name, "FIFO")
     for point in (setting.DEFAULT, setting.WIDEST):
         empty, known = _of(found, "sweep", point), _of(found, "known", point)
         most = saved(known, fifo, setting.all_asleep_j)
