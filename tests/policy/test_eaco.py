@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -93,6 +95,31 @@ def test_a_bad_surprise_is_undone_at_an_epochs_end_and_no_work_is_lost() -> None
     first = result.jobs.row(0, named=True)
     assert first["finish_s"] == pytest.approx(10 + 200 + 1000 - 10 - 100)
     assert not first["late"]
+
+
+def test_a_set_never_seen_is_tried_only_with_time_to_spare() -> None:
+    # A trial that goes wrong may cost the first job an epoch of the joiner, 100 s: it has 80.
+    wary = run([(0, 8, 1000), (10, 8, 1000)], deadline_s=[1080.0, None])
+    assert wary.summary["gpu_busy_frac"] > 0.9
+    # With that very set in the history nothing has to be spared.
+    known = registry.build("sharing=eaco")
+    known.sharing.learn_from(table(0.95))
+    trace = make_trace([(0, 8, 1000), (10, 8, 1000)], model=["light"] * 2, deadline_s=[1080.0, None])
+    object.__setattr__(trace, "profiles", {"light": LIGHT})
+    bold = Simulation(trace, parse_shape("2x8"), known, interference=table(0.95)).run()
+    assert bold.summary["gpu_busy_frac"] < 0.6
+    assert bold.summary["late_jobs"] == 0
+
+
+def test_who_is_late_anyway_does_not_keep_gpus_for_itself() -> None:
+    result = run([(0, 8, 1000), (10, 8, 1000)], shape="1x8", deadline_s=[500.0, None])
+    assert result.jobs["wait_s"].to_list() == [0, 0]
+
+
+def test_baselines_wait_for_a_sleeping_node_rather_than_pair() -> None:
+    for sharing in ("fifo-packed", "gandiva"):
+        result = run([(0, 8, 5000), (1000, 8, 100)], f"sharing={sharing},powering=sleep", "2x8")
+        assert result.jobs["first_start_s"].to_list() == [0, 1120]
 
 
 def test_a_rejected_set_is_not_tried_again() -> None:
@@ -231,6 +258,40 @@ def test_no_deadline_is_missed_because_of_a_final_co_location(
         "25x8",
         built_in("eaco"),
         profiles=(LIGHT, HEAVY),
+        model=[j[3] for j in jobs],
+        deadline_s=[None if j[4] is None else j[2] * j[4] for j in jobs],
+    )
+    assert result.summary["late_jobs"] == 0
+
+
+@given(
+    jobs=st.lists(
+        st.tuples(
+            st.integers(0, 3000), st.sampled_from([2, 8]), st.integers(50, 5000), st.sampled_from(["light", "heavy"]),
+            st.sampled_from([None, 1.2, 2.0, 10.0]),
+        ),
+        min_size=1,
+        max_size=20,
+    ),
+    kept=st.lists(st.floats(0.0, 1.0), min_size=7, max_size=7),
+)  # fmt: skip
+@settings(max_examples=150, deadline=None)
+def test_company_makes_nobody_late_however_bad_it_turns_out(
+    jobs: list[tuple[int, int, int, str, float | None]], kept: list[float]
+) -> None:
+    # The history is empty and the prior expects the best; in truth sets keep anything from their fair share to all.
+    truth = Interference()
+    names = ["light", "heavy"]
+    sets = [*itertools.combinations_with_replacement(names, 2), *itertools.combinations_with_replacement(names, 3)]
+    for members, luck in zip(sets, kept, strict=True):
+        fair = 1.0 / len(members)
+        truth.record(list(members), [fair + (1.0 - fair) * luck] * len(members))
+    jobs = sorted(jobs, key=lambda j: j[0])
+    result = run(
+        [(j[0], j[1], j[2]) for j in jobs],
+        "sharing=eaco:utilisation=1.5",
+        "20x8",
+        truth,
         model=[j[3] for j in jobs],
         deadline_s=[None if j[4] is None else j[2] * j[4] for j in jobs],
     )

@@ -38,7 +38,9 @@ class Eaco(Sharing):
        utilisation: all GPUs with the same jobs on them together if they are enough, else gathered node by node until
        one node has enough. Empty GPUs come last.
     2. The history predicts everyone's speed: the very set if it was seen, else the product of pairs, else a prior on
-       activity. If all would meet their deadlines the job is placed there, on trial; nobody else joins meanwhile.
+       activity. If all would meet their deadlines the job is placed there, on trial; nobody else joins meanwhile. For a
+       set that was never seen, all must also have time to spare for a trial that goes as badly as it can. A job that
+       would be late alone too has no say.
     3. When every job of the set has done an epoch together, what was measured goes into the history. If all deadlines
        hold, the placement is final. If not, or as soon as an epoch's end shows it, the job leaves at the end of its own
        epoch, when nothing is lost, and is not offered that company again.
@@ -170,16 +172,23 @@ class Eaco(Sharing):
         profiles = [*profiles_of(group, view), job.profile]
         if not self.known.fits(profiles):
             return False
-        return all(
-            self._in_time(s, self.known.predict(s.job.profile, profiles[:i] + profiles[i + 1 :]), view)
-            for i, s in enumerate((*company, state))
-        )
+        members = (*company, state)
+        for i, member in enumerate(members):
+            others = profiles[:i] + profiles[i + 1 :]
+            # If the trial goes wrong, everyone may have run at an n-th of his speed until the joiner's epoch ends.
+            seen = self.known.source(member.job.profile, others) == "set"
+            spare_s = 0.0 if seen else (len(members) - 1) * job.profile.epoch_s
+            if not self._in_time(member, self.known.predict(member.job.profile, others), view, spare_s):
+                return False
+        return True
 
-    def _in_time(self, state: JobState, kept_speed: float, view: View) -> bool:
+    def _in_time(self, state: JobState, kept_speed: float, view: View, spare_s: float = 0.0) -> bool:
         if state.job.deadline_s is None:
             return True
         assert view.epochs is not None
-        return view.now_s + view.epochs.left_s(state) / kept_speed <= state.job.due_s
+        left_s, time_s = view.epochs.left_s(state), state.job.due_s - view.now_s
+        # Who would be late alone as well is not made late by company; else one such job would keep its GPUs for itself.
+        return left_s > time_s or max(left_s / kept_speed, left_s + spare_s) <= time_s
 
     def _all_in_time(self, members: list[JobState], view: View) -> bool:
         assert view.epochs is not None

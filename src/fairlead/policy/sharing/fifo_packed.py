@@ -9,7 +9,7 @@ from typing import ClassVar
 from fairlead.model.interference import Interference, built_in
 from fairlead.model.placement import Placement
 from fairlead.policy.pool import Pool
-from fairlead.policy.sharing.pairs import single_jobs
+from fairlead.policy.sharing.pairs import can_wake, single_jobs
 from fairlead.policy.stages import Sharing, option
 from fairlead.policy.view import JobState, View
 
@@ -37,6 +37,8 @@ class FifoPacked(Sharing):
         """Empty GPUs, else the best partner's."""
         if pool.count >= width:
             yield pool
+            return
+        if can_wake(width, pool.count, view):
             return
         best: tuple[float, int, Placement] | None = None
         for partner in single_jobs(state, width, self.memory, view):

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from fairlead.model.placement import Placement
 from fairlead.policy.pool import Pool
-from fairlead.policy.sharing.pairs import single_jobs
+from fairlead.policy.sharing.pairs import can_wake, single_jobs
 from fairlead.policy.stages import Sharing, option
 from fairlead.policy.view import JobState, View
 
@@ -40,6 +40,8 @@ class Gandiva(Sharing):
         """Empty GPUs, else a random partner's."""
         if pool.count >= width:
             yield pool
+            return
+        if can_wake(width, pool.count, view):
             return
         met = self._met.get(state.job.id, set())
         partners = [p for p in single_jobs(state, width, self.memory, view) if p.job.id not in met]

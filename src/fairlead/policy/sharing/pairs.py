@@ -7,6 +7,12 @@ from collections.abc import Iterator
 from fairlead.policy.view import JobState, View
 
 
+def can_wake(width: int, free: int, view: View) -> bool:
+    """Whether nodes that sleep or are waking would hold the job: then the cluster is not full, and it waits."""
+    coming = sum(view.cluster.nodes[n].gpus for n in (*view.asleep, *view.waking))
+    return free + coming >= width and coming > 0
+
+
 def single_jobs(state: JobState, width: int, memory_frac: float, view: View) -> Iterator[JobState]:
     """Running jobs of equal width that share with nobody yet and whose memory leaves room, in order of submission."""
     for group, gpus in sorted(view.groups.items()):
