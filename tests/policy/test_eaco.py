@@ -19,6 +19,8 @@ from fairlead.sim.simulation import Simulation
 from tests.conftest import make_trace
 
 LIGHT = Profile("light", activity_frac=0.3, epoch_s=100.0)
+BOLD = "sharing=eaco:floor=1.0"
+"""Takes it that n jobs on a GPU each keep at least an n-th of their speed, so that it dares to try more."""
 HEAVY = Profile("heavy", activity_frac=0.45, epoch_s=100.0)
 
 
@@ -87,7 +89,7 @@ def test_a_deadline_that_would_be_missed_keeps_a_job_away() -> None:
 
 def test_a_bad_surprise_is_undone_at_an_epochs_end_and_no_work_is_lost() -> None:
     # The prior expects no loss; in truth both run at half speed. The joiner leaves at the end of its first epoch.
-    result = run([(0, 8, 1000), (10, 8, 1000)], truth=table(0.5), deadline_s=[1150.0, None])
+    result = run([(0, 8, 1000), (10, 8, 1000)], BOLD, truth=table(0.5), deadline_s=[1150.0, None])
     joiner = result.jobs.row(1, named=True)
     assert joiner["preemptions"] == 1
     # 100 s of work took 200 s beside the other; the rest runs alone on the other node, at once.
@@ -98,7 +100,7 @@ def test_a_bad_surprise_is_undone_at_an_epochs_end_and_no_work_is_lost() -> None
 
 
 def test_a_set_never_seen_is_tried_only_with_time_to_spare() -> None:
-    # A trial that goes wrong may cost the first job an epoch of the joiner, 100 s: it has 80.
+    # A trial that goes wrong may cost the first job ten of the joiner's epochs, 1,000 s: it has 80.
     wary = run([(0, 8, 1000), (10, 8, 1000)], deadline_s=[1080.0, None])
     assert wary.summary["gpu_busy_frac"] > 0.9
     # With that very set in the history nothing has to be spared.
@@ -124,7 +126,7 @@ def test_baselines_wait_for_a_sleeping_node_rather_than_pair() -> None:
 
 def test_a_rejected_set_is_not_tried_again() -> None:
     # One node only: after the undo the joiner waits for the first to end rather than join it again.
-    result = run([(0, 8, 1000), (10, 8, 300)], shape="1x8", truth=table(0.5), deadline_s=[1150.0, None])
+    result = run([(0, 8, 1000), (10, 8, 300)], BOLD, "1x8", table(0.5), deadline_s=[1150.0, None])
     assert result.jobs["preemptions"].to_list() == [0, 1]
     assert result.jobs["finish_s"].to_list() == [1100, 1300]
 
@@ -289,7 +291,7 @@ def test_company_makes_nobody_late_however_bad_it_turns_out(
     jobs = sorted(jobs, key=lambda j: j[0])
     result = run(
         [(j[0], j[1], j[2]) for j in jobs],
-        "sharing=eaco:utilisation=1.5",
+        f"{BOLD}:utilisation=1.5",
         "20x8",
         truth,
         model=[j[3] for j in jobs],

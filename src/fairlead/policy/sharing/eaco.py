@@ -39,8 +39,9 @@ class Eaco(Sharing):
        one node has enough. Empty GPUs come last.
     2. The history predicts everyone's speed: the very set if it was seen, else the product of pairs, else a prior on
        activity. If all would meet their deadlines the job is placed there, on trial; nobody else joins meanwhile. For a
-       set that was never seen, all must also have time to spare for a trial that goes as badly as it can. A job that
-       would be late alone too has no say.
+       set that was never seen, all must also have time to spare for a trial that goes as badly as it can: n jobs that
+       each keep `floor` of an n-th of their speed until the new one's epoch ends. A job that would be late alone too
+       has no say.
     3. When every job of the set has done an epoch together, what was measured goes into the history. If all deadlines
        hold, the placement is final. If not, or as soon as an epoch's end shows it, the job leaves at the end of its own
        epoch, when nothing is lost, and is not offered that company again.
@@ -55,6 +56,7 @@ class Eaco(Sharing):
     memory: float = option(0.9, "the part of a GPU's memory that the peaks of all its jobs may fill")
     jobs: int = option(3, "jobs on one GPU")
     high: int = option(1, "priority from which a job gets GPUs to itself")
+    floor: float = option(0.18, "part of its fair share that a job keeps at the worst; the least among Gavel's pairs")
     tries: int = option(256, "groups that are looked at for one job")
     history: str = option("none", "what is known at the start: none, eaco or gavel-v100")
     shares: ClassVar[bool] = True
@@ -65,8 +67,10 @@ class Eaco(Sharing):
     _rejected: dict[int, set[Group]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not (self.utilisation > 0.0 and 0.0 < self.memory <= 1.0 and self.jobs >= 1 and self.tries >= 1):
-            raise ValueError("utilisation above 0, memory in (0, 1], jobs and tries at least 1")
+        if not (self.utilisation > 0.0 and 0.0 < self.memory <= 1.0 and 0.0 < self.floor <= 1.0):
+            raise ValueError("utilisation above 0, memory and floor in (0, 1]")
+        if self.jobs < 1 or self.tries < 1:
+            raise ValueError("jobs and tries at least 1")
         self.learn_from(built_in(self.history))
 
     @property
@@ -175,20 +179,33 @@ class Eaco(Sharing):
         members = (*company, state)
         for i, member in enumerate(members):
             others = profiles[:i] + profiles[i + 1 :]
-            # If the trial goes wrong, everyone may have run at an n-th of his speed until the joiner's epoch ends.
+            if not self._in_time(member, self.known.predict(member.job.profile, others), view):
+                return False
             seen = self.known.source(member.job.profile, others) == "set"
-            spare_s = 0.0 if seen else (len(members) - 1) * job.profile.epoch_s
-            if not self._in_time(member, self.known.predict(member.job.profile, others), view, spare_s):
+            if not seen and not self._survives_trial(member, len(members), job.profile.epoch_s, view):
                 return False
         return True
 
-    def _in_time(self, state: JobState, kept_speed: float, view: View, spare_s: float = 0.0) -> bool:
+    def _in_time(self, state: JobState, kept_speed: float, view: View) -> bool:
+        """Whether a job meets its deadline at that speed."""
+        assert view.epochs is not None
+        return self._has_time(state, view.epochs.left_s(state) / kept_speed, view)
+
+    def _survives_trial(self, state: JobState, members: int, epoch_s: float, view: View) -> bool:
+        """Whether it does if the trial is as bad as can be until the joiner's epoch ends, and is then undone."""
+        assert view.epochs is not None
+        left_s = view.epochs.left_s(state)
+        in_trial_s = min(left_s, epoch_s)
+        after = view.epochs.kept_speed(state) if state.gpus else 1.0
+        return self._has_time(state, in_trial_s * members / self.floor + (left_s - in_trial_s) / after, view)
+
+    def _has_time(self, state: JobState, need_s: float, view: View) -> bool:
         if state.job.deadline_s is None:
             return True
         assert view.epochs is not None
-        left_s, time_s = view.epochs.left_s(state), state.job.due_s - view.now_s
+        time_s = state.job.due_s - view.now_s
         # Who would be late alone as well is not made late by company; else one such job would keep its GPUs for itself.
-        return left_s > time_s or max(left_s / kept_speed, left_s + spare_s) <= time_s
+        return need_s <= time_s or view.epochs.left_s(state) > time_s
 
     def _all_in_time(self, members: list[JobState], view: View) -> bool:
         assert view.epochs is not None
