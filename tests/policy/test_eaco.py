@@ -281,13 +281,16 @@ def test_no_deadline_is_missed_because_of_a_final_co_location(
 def test_company_makes_nobody_late_however_bad_it_turns_out(
     jobs: list[tuple[int, int, int, str, float | None]], kept: list[float]
 ) -> None:
-    # The history is empty and the prior expects the best; in truth sets keep anything from their fair share to all.
+    # The history is empty and the prior expects the best; in truth sets keep anything from their fair share to all, a
+    # third neighbour never helps.
     truth = Interference()
-    names = ["light", "heavy"]
-    sets = [*itertools.combinations_with_replacement(names, 2), *itertools.combinations_with_replacement(names, 3)]
-    for members, luck in zip(sets, kept, strict=True):
-        fair = 1.0 / len(members)
-        truth.record(list(members), [fair + (1.0 - fair) * luck] * len(members))
+    pairs: dict[tuple[str, ...], float] = {}
+    for members, luck in zip(itertools.combinations_with_replacement(["heavy", "light"], 2), kept, strict=False):
+        pairs[members] = 0.5 + 0.5 * luck
+        truth.record(list(members), [pairs[members]] * 2)
+    for members, luck in zip(itertools.combinations_with_replacement(["heavy", "light"], 3), kept[3:], strict=True):
+        most = min(pairs[pair] for pair in itertools.combinations(members, 2))
+        truth.record(list(members), [1 / 3 + (most - 1 / 3) * luck] * 3)
     jobs = sorted(jobs, key=lambda j: j[0])
     result = run(
         [(j[0], j[1], j[2]) for j in jobs],
