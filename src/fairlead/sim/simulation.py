@@ -81,6 +81,8 @@ class Simulation:
         self._rows = JobRows(trace, cluster.gpus)
         self._ends: list[tuple[float, int, int]] = []
         """(moment, job, version) of each end; entries of older versions are stale."""
+        self._eventful = bool(failures or drifts or self._watch or stack.powering.active)
+        """Whether anything can happen besides arrivals and ends; most runs need not ask at every event."""
         self._wake_s = _NEVER
         self._awake: list[tuple[float, int]] = []
         """(moment, node): when a waking node can be used."""
@@ -167,7 +169,8 @@ class Simulation:
         reported = 0
         while rows.finished < total:
             end_s = ends[0][0] if ends else _NEVER
-            now_s = min(arrival_s, end_s, self._wake_s, self._at_round(self._next_in_world_s()))
+            world_s = self._at_round(self._next_in_world_s()) if self._eventful else _NEVER
+            now_s = min(arrival_s, end_s, self._wake_s, world_s)
             if now_s == _NEVER:
                 raise RunError(
                     f"{len(view.waiting)} jobs wait for ever: {self._names()}", hint="the policy never starts them"
@@ -178,7 +181,7 @@ class Simulation:
                 self._end_due(now_s)
                 if rows.finished == total:
                     break
-            while self._at_round(self._next_in_world_s()) <= now_s:
+            while self._eventful and self._at_round(self._next_in_world_s()) <= now_s:
                 self._world_event()
             while arrival_s <= now_s:
                 assert arrival is not None
