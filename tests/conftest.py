@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
 import pytest
+from hypothesis import settings
 
 from fairlead.traces.trace import Trace
+
+# The same examples in every CI run, so that a change is judged by what it changes; elsewhere new ones each time.
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
