@@ -82,10 +82,10 @@ def simulate(
             progress=progress,
         )
     options.say_notes([result], read)
-    if save_history is not None:
-        api.save_history(result, save_history)
     if json:
         print_json({**summary_of(result), "skipped_rows": read.skipped_rows})
     else:
         stdout_console().print(tables.one_run(result))
     report.write([result], [policy], ctx.obj)
+    if save_history is not None:
+        api.save_history(result, save_history)

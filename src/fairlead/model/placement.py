@@ -2,12 +2,5 @@
 
 from __future__ import annotations
 
-from fairlead.model.cluster import Cluster
-
 Placement = tuple[int, ...]
 NOWHERE: Placement = ()
-
-
-def nodes_spanned(placement: Placement, cluster: Cluster) -> int:
-    """How many nodes a placement touches."""
-    return len({cluster.node_of[g] for g in placement})

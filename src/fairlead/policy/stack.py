@@ -81,7 +81,7 @@ class Stack:
     @property
     def needs_oracle(self) -> bool:
         """Whether the driver must let it see true run times."""
-        return self.ordering.needs_oracle or self.sharing.needs_oracle
+        return self.ordering.needs_oracle
 
     def decide(self, view: View) -> Plan:
         """What should change now."""

@@ -128,11 +128,6 @@ class Sharing:
         """Start from what is known already."""
         raise InputError("a history was given, but this sharing keeps none", hint="sharing=eaco does")
 
-    @property
-    def needs_oracle(self) -> bool:
-        """Whether it reads true run times."""
-        return False
-
     def shared(self, state: JobState) -> bool:
         """Whether others may join this job on its GPUs."""
         return self.shares
