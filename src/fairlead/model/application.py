@@ -86,6 +86,20 @@ def _near(measured: Sequence[int], wanted: float) -> list[tuple[int, float]]:
     return [(measured[i - 1], 1.0 - share), (measured[i], share)]
 
 
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What is seen of the iterations of a running job: enough to fit the goodput model to them."""
+
+    limits: BatchLimits
+    batch: int
+    """The batch that it keeps; 0 where it chooses one."""
+    local_batch: int
+    accumulation: int
+    step_s: float
+    sync_s: float
+    stats: GradientStats
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Application:
     """All that decides how fast one application trains, epoch by epoch."""
@@ -103,13 +117,23 @@ class Application:
         """The same by the equations alone."""
         return replace(self, measured=None)
 
+    @property
+    def samples(self) -> tuple[float, ...]:
+        """Of each epoch."""
+        return tuple(e.samples for e in self.epochs)
+
+    def steps_model(self, replicas: int, nodes: int) -> StepModel:
+        """What says how long its iterations take on that many replicas and nodes."""
+        if self.measured is not None and self.measured.knows(replicas, nodes):
+            return self.measured
+        return self.params
+
     def best_at(self, epoch: int, replicas: int, nodes: int) -> Best:
         """The best batch in an epoch (from 0)."""
         if (found := self._found.get((epoch, replicas, nodes))) is None:
             if not 0 <= epoch < len(self.epochs):
                 raise InputError(f"{self.name} has no epoch {epoch}", hint=f"0 to {len(self.epochs) - 1}")
-            known = self.measured is not None and self.measured.knows(replicas, nodes)
-            steps: StepModel = self.measured if known and self.measured is not None else self.params
+            steps = self.steps_model(replicas, nodes)
             found = best_batch(steps, self.epochs[epoch], self.limits, replicas, nodes, points=self.grid_points)
             self._found[epoch, replicas, nodes] = found
         return found
@@ -117,6 +141,21 @@ class Application:
     def goodput_at(self, epoch: int, replicas: int, nodes: int) -> float:
         """Samples per second that count, at the best batch; 0 where no batch feeds so many replicas."""
         return self.best_at(epoch, replicas, nodes).goodput
+
+    def steps_at(self, epoch: int, replicas: int, nodes: int) -> Steps:
+        """What its iterations look like at the best batch."""
+        best = self.best_at(epoch, replicas, nodes)
+        return self.steps_with(epoch, replicas, nodes, best.local_batch, best.accumulation)
+
+    def steps_with(self, epoch: int, replicas: int, nodes: int, local: int, again: int, batch: int = 0) -> Steps:
+        """The same with a given local batch and number of accumulation steps."""
+        model = self.steps_model(replicas, nodes)
+        step_s = float(model.iteration_s(replicas, nodes, local, again))
+        # One accumulation step more costs one gradient; the rest of an iteration is the wait for the others.
+        gradient_s = float(model.iteration_s(replicas, nodes, local, again + 1)) - step_s
+        var, sqr = self.epochs[epoch].at(replicas * local * (again + 1))
+        sync_s = min(max(0.0, step_s - (again + 1) * gradient_s), step_s * (1.0 - 1e-9))
+        return Steps(self.limits, batch, local, again, step_s, sync_s, GradientStats(float(var), float(sqr)))
 
     def speedup_table(self, epoch: int, widths: Iterable[int], gpus_per_node: int) -> Table:
         """s(k) in an epoch on as few nodes as will do; widths that no batch feeds are left out."""

@@ -6,6 +6,7 @@ for people, numbers are for policies.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -76,12 +77,37 @@ class Node:
             raise InputError(f"node {self.name} has {self.gpus} GPUs and {len(self.uuids)} UUIDs; give one for each")
 
 
+@dataclass(frozen=True, slots=True)
+class Rental:
+    """On what terms nodes are rented; prices are those of their GPU models."""
+
+    boot_s: float = 120.0
+    """From the order until jobs can run there; paid for."""
+    minimum_s: float = 60.0
+    """The least that is billed for one rental of a node."""
+    step_s: float = 1.0
+    """Rentals are billed in whole multiples of it."""
+
+    def __post_init__(self) -> None:
+        if not (0.0 <= self.boot_s < float("inf") and 0.0 <= self.minimum_s < float("inf") and self.step_s > 0.0):
+            raise InputError(
+                f"rental with boot_s={self.boot_s:g}, minimum_s={self.minimum_s:g}, step_s={self.step_s:g}",
+                hint="seconds, 0 or more; step_s above 0",
+            )
+
+    def billed_s(self, held_s: float) -> float:
+        """What is billed for a node that was held that long."""
+        return max(self.minimum_s, math.ceil(held_s / self.step_s - 1e-9) * self.step_s)
+
+
 @dataclass(frozen=True)
 class Cluster:
     """Nodes in order, with the arrays that make a placement cheap to reason about."""
 
     nodes: tuple[Node, ...]
     variability: Variability | None = None
+    rental: Rental | None = None
+    """The terms where nodes are rented; these are then the nodes that can be had at most. None: they are owned."""
     node_of: list[int] = field(init=False, repr=False, compare=False)
     """The node of each GPU."""
     first_gpu: list[int] = field(init=False, repr=False, compare=False)
@@ -144,7 +170,16 @@ class Cluster:
 
     def with_variability(self, variability: Variability | None) -> Cluster:
         """The same nodes with other scores."""
-        return Cluster(self.nodes, variability)
+        return Cluster(self.nodes, variability, self.rental)
+
+    def rented(self, rental: Rental | None) -> Cluster:
+        """The same nodes on other terms."""
+        return Cluster(self.nodes, self.variability, rental)
+
+    @property
+    def node_gpus(self) -> int:
+        """GPUs of the largest node."""
+        return max(n.gpus for n in self.nodes)
 
     def describe(self) -> str:
         """A few words: `16 nodes x 4 V100, 64 GPUs`."""

@@ -22,6 +22,7 @@ from fairlead.model.cluster import (
     Cluster,
     GpuModel,
     Node,
+    Rental,
     gpu_model_named,
     parse_shape,
 )
@@ -53,8 +54,15 @@ class _NodesTable(_Strict):
     uuids: list[str] = Field(default_factory=list)
 
 
+class _RentalTable(_Strict):
+    boot_s: float = Field(default=120.0, ge=0)
+    minimum_s: float = Field(default=60.0, ge=0)
+    step_s: float = Field(default=1.0, gt=0)
+
+
 class _ClusterFile(_Strict):
     nodes: list[_NodesTable] = Field(min_length=1)
+    rental: _RentalTable | None = None
     gpu_models: dict[str, _GpuModelTable] = Field(default_factory=dict)
 
 
@@ -63,6 +71,7 @@ def load_cluster(text: str) -> Cluster:
 
     The file has one `[[nodes]]` table per group of equal nodes (`count`, `gpus`, `model`, `prefix`, `base_w`) and may
     define GPU models of its own under `[gpu_models.NAME]` (`memory_mib`, `idle_w`, `peak_w`, `price_usd_per_h`).
+    A table `[rental]` (`boot_s`, `minimum_s`, `step_s`) makes it a cluster that is rented, of at most these nodes.
     A group may list the `names` of its nodes, instead of a prefix, and the `uuids` of its GPUs, node by node.
     """
     path = Path(text)
@@ -92,7 +101,8 @@ def load_cluster(text: str) -> Cluster:
             nodes.append(Node(name, group.gpus, model, group.base_w, group.sleep_w, group.wake_s, uuids))
     if twice := [name for name, count in Counter(node.name for node in nodes).items() if count > 1]:
         raise InputError(f"{path}: two nodes are called {twice[0]!r}; every node has its own name")
-    return Cluster(tuple(nodes))
+    rental = Rental(**parsed.rental.model_dump()) if parsed.rental is not None else None
+    return Cluster(tuple(nodes), rental=rental)
 
 
 _CLUSTER_HINT = 'for example [[nodes]] with count = 16, gpus = 4, model = "V100"'

@@ -40,6 +40,8 @@ class Job:
     deadline_s: float | None = None
     priority: int = 0
     user: str = ""
+    batch: int = 0
+    """The total batch that it was submitted with; 0 leaves it to the job."""
 
     @property
     def elastic(self) -> bool:

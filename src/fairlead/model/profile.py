@@ -10,7 +10,10 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from fairlead.model.training import Training
 
 Locality = float | Mapping[str, float]
 """The penalty for spanning nodes: one for all, or one per class (others keep their profile's)."""
@@ -84,6 +87,9 @@ class Profile:
     """Peak memory on each GPU; 0 is unknown."""
     epoch_s: float = 600.0
     """Seconds of one epoch at nominal speed. An epoch's end is where a job can be moved without losing work."""
+    training: Training | None = None
+    """How it trains, epoch by epoch, where that was measured; then `speedup`, `locality` and `epoch_s` play no part.
+    Policies do not read it: they see what jobs report."""
 
     def with_options(self, *, locality: Locality | None = None, restart_s: float | None = None) -> Profile:
         """The same application where an option of the run overrides the profile."""

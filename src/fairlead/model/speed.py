@@ -40,14 +40,19 @@ def speed(
     cluster: Cluster,
     neighbours: Sequence[Profile] = (),
     table: Interference = EMPTY,
+    scaled: float | None = None,
 ) -> float:
     """The job's speed on these GPUs, as a multiple of its nominal speed.
 
-    `neighbours` are the jobs on the most crowded of its GPUs; `table` says what they leave of its speed.
+    `neighbours` are the jobs on the most crowded of its GPUs; `table` says what they leave of its speed. `scaled` is
+    the goodput there over the nominal one, where a job trains by goodput: that has s_p and L_p in it.
     """
     profile = job.profile
     width = len(gpus)
-    scaled = 1.0 if width == job.gpus else profile.speedup(width) / profile.speedup(job.gpus)
-    slowed = locality(profile, gpus, cluster) * slowest(profile, gpus, cluster)
+    if scaled is not None:
+        slowed = slowest(profile, gpus, cluster)
+    else:
+        scaled = 1.0 if width == job.gpus else profile.speedup(width) / profile.speedup(job.gpus)
+        slowed = locality(profile, gpus, cluster) * slowest(profile, gpus, cluster)
     alone = scaled if slowed == 1.0 else scaled / slowed
     return alone * table.predict(profile, neighbours) if neighbours else alone

@@ -43,6 +43,7 @@ def _check_nodes(view: View, plan: Plan) -> None:
         if node in view.asleep or node in view.waking or node in view.down:
             raise LawBrokenError(f"the plan sends node {node} to sleep, which is not on")
         staying = {j for g in range(first, last) for j in view.on_gpu[g]} - set(plan.evict)
+        staying -= {place.job_id for place in plan.place}  # they are on `used` nodes from now on
         if staying or node in used:
             raise LawBrokenError(f"the plan sends node {node} to sleep, which has jobs")
 

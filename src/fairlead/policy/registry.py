@@ -30,6 +30,12 @@ STAGES: dict[str, type[Any]] = {
 BUILT_IN: dict[str, dict[str, str]] = {
     "sizing": {
         "fixed": "fairlead.policy.sizing.fixed:Fixed",
+        "static": "fairlead.policy.sizing.static:Static",
+        "equal": "fairlead.policy.sizing.equal:Equal",
+        "boa": "fairlead.policy.sizing.boa:Boa",
+        "pollux": "fairlead.policy.sizing.pollux:Pollux",
+        "sia": "fairlead.policy.sizing.sia:Sia",
+        "optimus": "fairlead.policy.sizing.optimus:Optimus",
     },
     "ordering": {
         "fifo": "fairlead.policy.ordering.fifo:Fifo",
@@ -53,6 +59,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "powering": {
         "always-on": "fairlead.policy.powering.always_on:AlwaysOn",
         "sleep": "fairlead.policy.powering.sleep:Sleep",
+        "rent": "fairlead.policy.powering.rent:Rent",
     },
 }
 DEFAULTS = {
@@ -67,6 +74,7 @@ PRESETS = {
     "fifo-easy": "ordering=fifo:backfill=easy",
     "tiresias": "ordering=las:queues=2",
     "pal": "ordering=fifo,placing=pal",
+    "boa": "sizing=boa,powering=rent",
     "eaco": "ordering=priority:preempt=false,sharing=eaco,powering=sleep",
 }
 _STICKINESS = {"-nonsticky": "false", "-sticky": "true"}

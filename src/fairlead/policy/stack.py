@@ -7,9 +7,9 @@ Every decision has the same phases:
 3. *Where*: for each job that is to start, sharing offers pools of GPUs and placing picks from the first that holds it.
    A placing that is not sticky then places all running jobs anew.
 
-Regimes on events: strict, greedy, EASY, and preemptive. With `round_s` decisions are taken at multiples of it only, by
-the rules of rounds.py. The stack's own state (queue, ranking) is derived from views alone: a new stack that is shown a
-full view decides as one that has seen it grow.
+Regimes on events: strict, greedy, EASY, and preemptive; elastic.py where sizing changes widths. With `round_s`
+decisions are taken at multiples of it only, by the rules of rounds.py. The stack's own state (queue, ranking) is
+derived from views alone: a new stack that is shown a full view decides as one that has seen it grow.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from fairlead.errors import InputError
 from fairlead.model.placement import Placement
 from fairlead.policy import rounds
 from fairlead.policy.easy import Lanes
+from fairlead.policy.elastic import Elastic
 from fairlead.policy.plan import NO_FREE_GPU, Place, Plan
 from fairlead.policy.pool import Pool
 from fairlead.policy.queue import Entry, Queue
@@ -53,6 +54,13 @@ class Stack:
         if sharing.shares and (round_s is not None or ordering.skips == "easy"):
             what = "in rounds" if round_s is not None else "with backfill=easy"
             raise InputError(f"a sharing of GPUs decides on events, it cannot be used {what}")
+        plain = round_s is None and not ordering.preemptive and ordering.skips != "easy" and not sharing.shares
+        if sizing.elastic and not plain:
+            raise InputError(
+                "a sizing that changes widths decides who runs: it cannot be used in rounds, with an ordering that "
+                "preempts or backfills, or with shared GPUs",
+                hint="ordering=fifo goes with it; it has an interval of its own where it needs one",
+            )
         self.sizing = sizing
         self.ordering = ordering
         self.sharing = sharing
@@ -77,14 +85,17 @@ class Stack:
         self._started: list[JobState] = []
         self._stopped: list[JobState] = []
         self._primed = False
+        self._elastic = Elastic() if sizing.elastic else None
 
     @property
     def needs_oracle(self) -> bool:
         """Whether the driver must let it see true run times."""
-        return self.ordering.needs_oracle
+        return self.ordering.needs_oracle or self.sizing.needs_oracle
 
     def decide(self, view: View) -> Plan:
         """What should change now."""
+        if self._elastic is not None:
+            return self._decide_widths(self._elastic, view)
         fallen = self.ordering.expired(view) if self._ranks else []
         changed = bool(view.changes) or bool(fallen) or not self._primed
         self._absorb(view, fallen)
@@ -97,11 +108,22 @@ class Stack:
                 self._again = False
                 self._run_regime(view, plan)
             if self.powering.active:
-                self.powering.decide(self.queue, view, plan)
+                self.powering.decide(self.queue.demand_gpus, None, view, plan)
         finally:
             view.free.rollback()
         self._note(view, plan)
         self._set_wake(view, plan)
+        return plan
+
+    def _decide_widths(self, elastic: Elastic, view: View) -> Plan:
+        plan = Plan()
+        view.free.begin()
+        try:
+            elastic.decide(self, view, plan)
+        finally:
+            view.free.rollback()
+        moments = [m for m in (plan.wake_s, self.sizing.wake_s(view)) if m is not None]
+        plan.wake_s = min(moments, default=None)
         return plan
 
     def _undo(self, view: View, plan: Plan) -> bool:

@@ -1,4 +1,4 @@
-"""The four stages of a stack, as base classes with the plainest behaviour.
+"""The stages of a stack, as base classes with the plainest behaviour.
 
 A policy subclasses one of them as a dataclass: its fields are its options (name, type, default), so that
 `ordering=las:queues=3` needs no further code. Put `help` into a field's metadata with `option()`.
@@ -6,7 +6,7 @@ A policy subclasses one of them as a dataclass: its fields are its options (name
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -15,7 +15,7 @@ from fairlead.model.interference import Interference
 from fairlead.model.placement import Placement
 from fairlead.policy.plan import Plan
 from fairlead.policy.pool import Pool
-from fairlead.policy.queue import Key, Queue
+from fairlead.policy.queue import Key
 from fairlead.policy.view import JobState, View
 
 Skips = Literal["none", "greedy", "easy"]
@@ -33,9 +33,37 @@ class Sizing:
     resizes: ClassVar[bool] = False
     """Whether a job may get fewer GPUs than it asked for."""
 
+    elastic: ClassVar[bool] = False
+    """Whether it also changes the widths of jobs that run: then `allot` is asked, not `width`."""
+    adapts_batch: ClassVar[bool] = False
+    """Whether jobs choose their batch as they go; else they keep the one that they were submitted with."""
+    needs_oracle: ClassVar[bool] = False
+    """Whether it reads true run times."""
+
     def width(self, state: JobState, view: View) -> int:
         """The width of a job that waits; within its minimum and maximum."""
         raise NotImplementedError
+
+    def allot(self, view: View) -> Mapping[int, int]:
+        """Elastic: the widths that have changed, by job; 0 is to wait. A width holds until another one is given."""
+        raise NotImplementedError
+
+    def narrower(self, state: JobState, gpus: int, view: View) -> int:
+        """Elastic: what a job that waits takes where only so many GPUs can be had; 0 is to wait for more."""
+        return 0
+
+    def nodes(self, view: View) -> int | None:
+        """Elastic: how many nodes to have; None leaves it to what the jobs want."""
+        return None
+
+    def wake_s(self, view: View) -> float | None:
+        """Elastic: when it wants to be asked again."""
+        return None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What an operator should know after a run."""
+        return ()
 
 
 @dataclass
@@ -156,6 +184,11 @@ class Powering:
 
     active: ClassVar[bool] = False
     """Whether it has anything to decide."""
+    rents: ClassVar[bool] = False
+    """Whether sleeping nodes are nodes given back, and waking ones are rented."""
 
-    def decide(self, queue: Queue, view: View, plan: Plan) -> None:
-        """Add to the plan which nodes go to sleep and which wake; the pool shows what the plan leaves free."""
+    def decide(self, wanted_gpus: int, nodes: int | None, view: View, plan: Plan) -> None:
+        """Add to the plan which nodes go to sleep and which wake; the pool shows what the plan leaves free.
+
+        `wanted_gpus` is what jobs want and the plan does not give them, `nodes` how many nodes sizing wants to have.
+        """

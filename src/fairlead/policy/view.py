@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from fairlead.model.application import Steps
 from fairlead.model.cluster import Cluster
 from fairlead.model.job import Job
 from fairlead.model.placement import NOWHERE, Placement
@@ -21,7 +22,7 @@ from fairlead.policy.scores import Scores
 class JobState:
     """A job that is in the system: what it is, where it runs and the service it has had."""
 
-    __slots__ = ("banked_gpu_s", "gpus", "job", "shared", "since_s", "starts")
+    __slots__ = ("banked_gpu_s", "first_width", "gpus", "job", "shared", "since_s", "starts")
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -32,6 +33,8 @@ class JobState:
         """When it was placed there, or began to wait."""
         self.banked_gpu_s = 0.0
         self.starts = 0
+        self.first_width = 0
+        """GPUs of its first run; 0 until it has started."""
 
     def attained_gpu_s(self, now_s: float) -> float:
         """GPU-seconds of service so far."""
@@ -65,6 +68,39 @@ class Epochs(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a running job says of its training: where it is, and how fast it goes there."""
+
+    epoch: int
+    """From 0."""
+    epochs: int
+    """In all, as its owner has declared."""
+    samples: float
+    """Of this epoch, as if the batch were the initial one."""
+    nodes: int
+    goodput: float
+    """Samples per second that count, measured."""
+    steps: Steps | None
+    """Its iterations; None where it does not report them."""
+
+
+class Reports(Protocol):
+    """What jobs report of their training, for the sizings that fit curves to it."""
+
+    def report(self, state: JobState) -> Report | None:
+        """Of a job that runs and has made some progress there; None where it reports nothing."""
+        ...
+
+
+class Bill(Protocol):
+    """What has been spent."""
+
+    def paid_gpu_s(self) -> float:
+        """GPU-seconds paid for so far, boot and idle included."""
+        ...
+
+
 class Oracle(Protocol):
     """Knowledge of the future, for the policies that declare that they need it."""
 
@@ -88,24 +124,36 @@ class Changes:
     """Nodes that went down or came back, or of which a GPU was drained."""
     rescored: set[str] = field(default_factory=set)
     """Classes for which something new is believed of the GPUs."""
+    turned: list[JobState] = field(default_factory=list)
+    """Running jobs that have begun a new epoch; told to elastic sizings only."""
 
     def __bool__(self) -> bool:
-        return bool(self.arrived or self.ended or self.returned or self.retimed or self.nodes or self.rescored)
+        happened = self.arrived or self.ended or self.returned or self.retimed or self.turned
+        return bool(happened or self.nodes or self.rescored)
 
 
 class View:
     """Now: the clock, the jobs, the GPUs and who is on them."""
 
     __slots__ = (
-        "asleep", "changes", "cluster", "down", "drained", "epochs", "free", "group_epoch", "groups", "now_s", "on_gpu",
-        "oracle", "regrouped", "running", "scores", "up_gpus", "waiting", "waking",
+        "asleep", "bill", "changes", "cluster", "down", "drained", "epochs", "free", "group_epoch", "groups", "now_s",
+        "on_gpu", "oracle", "regrouped", "rented_s", "reports", "running", "scores", "up_gpus", "waiting", "waking",
     )  # fmt: skip
 
-    def __init__(self, cluster: Cluster, oracle: Oracle | None = None, epochs: Epochs | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        oracle: Oracle | None = None,
+        epochs: Epochs | None = None,
+        reports: Reports | None = None,
+        bill: Bill | None = None,
+    ) -> None:
         self.now_s = 0.0
         self.cluster = cluster
         self.oracle = oracle
         self.epochs = epochs
+        self.reports = reports
+        self.bill = bill
         self.scores = Scores(cluster.variability) if cluster.variability is not None else None
         """What is believed of the GPUs' speeds; None where nothing is known."""
         self.free = Pool(cluster)
@@ -122,6 +170,9 @@ class View:
         self.down: set[int] = set()
         """Nodes that are down."""
         self.asleep: set[int] = set()
+        """Nodes that sleep; of a rented cluster, those that are not rented."""
+        self.rented_s: dict[int, float] = {}
+        """Since when a node is rented."""
         self.waking: set[int] = set()
         """Nodes on their way from sleep; their GPUs are not on offer yet."""
         self.drained: set[int] = set()
@@ -160,6 +211,7 @@ class View:
         state.shared = shared
         state.since_s = self.now_s
         state.starts += 1
+        state.first_width = state.first_width or len(gpus)
 
     def stop(self, state: JobState, *, returned: bool = False) -> None:
         """A running job is back in the queue; `returned` if no plan asked for it."""
@@ -196,6 +248,7 @@ class View:
         """An idle node goes to sleep."""
         gpus = self._idle_gpus_of(node)
         self.asleep.add(node)
+        self.rented_s.pop(node, None)
         self.up_gpus -= len(gpus)
         self.free.take(gpus)
 
@@ -203,6 +256,8 @@ class View:
         """A sleeping node begins to wake."""
         self.asleep.remove(node)
         self.waking.add(node)
+        if self.cluster.rental is not None:
+            self.rented_s[node] = self.now_s
 
     def awake(self, node: int) -> None:
         """A node that was waking can be used."""

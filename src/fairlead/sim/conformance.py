@@ -8,7 +8,8 @@
 - the future is not read: jobs that later turn out longer change no plan before they would have ended (policies that
   declare an oracle are excused);
 - a new stack that is shown the view as it is decides as the one that saw it grow, so that a controller can restart
-  (policies that draw lots are excused, and sharings, whose trials a controller has to save).
+  (policies that draw lots are excused; sharings, whose trials a controller has to save; and elastic sizings, which
+  learn curves and rates).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import random
 import polars as pl
 
 from fairlead.errors import FairleadError, RunError
-from fairlead.model.cluster import Cluster, parse_shape
+from fairlead.model.cluster import Cluster, Rental, parse_shape
 from fairlead.model.variability import Variability
 from fairlead.policy import registry
 from fairlead.policy.plan import Place, Plan
@@ -40,6 +41,8 @@ def check(spec: str, *, round_s: float | None = None, traces: int = 4) -> None:
     """Raise `ConformanceError` unless the policy behaves."""
     for seed in range(traces):
         trace, cluster = _crowd(seed), _cluster(seed)
+        if registry.build(spec, round_s=round_s).powering.rents:
+            cluster = cluster.rented(Rental(boot_s=7.0, minimum_s=10.0, step_s=5.0))
         story, finish_s = _run(spec, round_s, trace, cluster, fresh=True)
         if _run(spec, round_s, trace, cluster)[0] != story:
             raise ConformanceError(f"{spec} decides differently when the same run is repeated (seed {seed})")
@@ -87,7 +90,8 @@ class _Witness(Stack):
             made.sizing, made.ordering, made.sharing, made.placing, made.powering, round_s=round_s, spec=made.spec
         )
         self._args = (spec, round_s)
-        self._fresh = fresh and not made.placing.redraws and not made.sharing.shares
+        learns = made.sharing.shares or made.sizing.elastic
+        self._fresh = fresh and not made.placing.redraws and not learns
         self.story: Story = []
 
     def decide(self, view: View) -> Plan:
@@ -116,6 +120,8 @@ def _crowd(seed: int) -> Trace:
         "submit_s": [r[0] for r in rows],
         "gpus": [r[1] for r in rows],
         "duration_s": [r[2] for r in rows],
+        "min_gpus": [rng.choice((1, r[1])) for r in rows],
+        "max_gpus": [rng.choice((12, r[1])) for r in rows],
         "model": [rng.choice(("resnet50", "BERT", "PointNet", "vgg19")) for _ in rows],
         "priority": [rng.randrange(3) for _ in rows],
     }

@@ -18,6 +18,8 @@ from fairlead.policy.view import View
 from fairlead.sim.simjob import SimJob
 
 _TIMELINE_ROWS = 2048
+_GAUGES = ("busy_gpus", "activity_gpus", "running_jobs", "waiting_jobs", "power_w", "paid_gpus")
+"""Columns of the timeline."""
 
 
 class Meters:
@@ -36,7 +38,12 @@ class Meters:
         self.jobs_w = 0.0
         self.held_gpus = 0
         self.activity_gpus = 0.0
+        self.paid_gpus = cluster.gpus
+        """GPUs that are paid for, busy or not."""
+        self.usd_per_s = sum(n.gpus * n.gpu_model.price_usd_per_h for n in cluster.nodes) / 3600.0
         # Integrals: what has been.
+        self.paid_gpu_s = 0.0
+        self.paid_usd = 0.0
         self.up_gpu_s = 0.0
         self.busy_gpu_s = 0.0
         self.held_gpu_s = 0.0
@@ -55,6 +62,8 @@ class Meters:
         view = self._view
         up = view.up_gpus
         self.up_gpu_s += up * dt_s
+        self.paid_gpu_s += self.paid_gpus * dt_s
+        self.paid_usd += self.usd_per_s * dt_s
         self.busy_gpu_s += (up - view.free.count) * dt_s
         self.held_gpu_s += self.held_gpus * dt_s
         self.activity_gpu_s += self.activity_gpus * dt_s
@@ -117,10 +126,25 @@ class Meters:
         self.idle_w -= self._cluster.nodes[node].sleep_w
         self._switch(node, 1.0)
 
-    def cost_usd(self) -> float:
-        """The whole cluster's price for the time so far, busy or not."""
-        hourly = sum(n.gpus * n.gpu_model.price_usd_per_h for n in self._cluster.nodes)
-        return hourly * self.now_s / 3600.0
+    def node_rented(self, node: int) -> None:
+        """A node is ordered: paid for and powered from now on."""
+        self._switch(node, 1.0)
+        self._charge(node, 1)
+
+    def node_given_back(self, node: int, held_s: float | None) -> None:
+        """An idle node is given back; what is billed beyond the time that it was held is added. None: it never was."""
+        self._switch(node, -1.0)
+        self._charge(node, -1)
+        rental, spec = self._cluster.rental, self._cluster.nodes[node]
+        if held_s is not None and rental is not None:
+            extra_s = rental.billed_s(held_s) - held_s
+            self.paid_gpu_s += spec.gpus * extra_s
+            self.paid_usd += spec.gpus * spec.gpu_model.price_usd_per_h * extra_s / 3600.0
+
+    def _charge(self, node: int, sign: int) -> None:
+        spec = self._cluster.nodes[node]
+        self.paid_gpus += sign * spec.gpus
+        self.usd_per_s += sign * spec.gpus * spec.gpu_model.price_usd_per_h / 3600.0
 
     def timeline(self) -> pl.DataFrame:
         """Time-weighted means over at most some thousand intervals."""
@@ -133,6 +157,7 @@ class Meters:
     def _integrals(self) -> tuple[float, ...]:
         return (
             self.busy_gpu_s, self.activity_gpu_s, self.running_job_s, self.waiting_job_s, self.idle_j + self.jobs_j,
+            self.paid_gpu_s,
         )  # fmt: skip
 
     def _idle_w(self, gpus: tuple[int, ...]) -> float:
@@ -168,7 +193,7 @@ class Timeline:
     """Cumulative integrals at moments that grow apart: when full, every other row is dropped and the step doubles."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[float, tuple[float, ...]]] = [(0.0, (0.0,) * 5)]
+        self._rows: list[tuple[float, tuple[float, ...]]] = [(0.0, (0.0,) * len(_GAUGES))]
         self._step_s = 1.0
         self.next_s = 0.0
 
@@ -184,8 +209,7 @@ class Timeline:
         """Means between the rows."""
         rows = self._rows if self._rows[-1][0] == now_s else [*self._rows, (now_s, integrals)]
         pairs = list(itertools.pairwise(rows))
-        names = ("busy_gpus", "activity_gpus", "running_jobs", "waiting_jobs", "power_w")
         columns: dict[str, list[float]] = {"start_s": [a[0] for a, _ in pairs], "end_s": [b[0] for _, b in pairs]}
-        for i, name in enumerate(names):
+        for i, name in enumerate(_GAUGES):
             columns[name] = [(b[1][i] - a[1][i]) / (b[0] - a[0]) for a, b in pairs]
         return pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Float64))

@@ -13,9 +13,10 @@ from fairlead.sim.simjob import SimJob
 from fairlead.traces.trace import Trace
 
 _COLUMNS = (
-    "first_start_s", "finish_s", "jct_s", "wait_s", "gpu_s", "energy_j", "preemptions", "moves", "failures", "fairness",
+    "first_start_s", "finish_s", "jct_s", "wait_s", "gpu_s", "energy_j", "preemptions", "moves", "resizes",
+    "failures", "fairness",
 )  # fmt: skip
-_WHOLE = ("preemptions", "moves", "failures")
+_WHOLE = ("preemptions", "moves", "resizes", "failures")
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class JobRows:
         jct_s = now_s - job.job.submit_s
         values = (
             job.first_start_s, now_s, jct_s, jct_s - job.held_s, job.banked_gpu_s, job.energy_j, job.preemptions,
-            job.moves, job.failures, self._fairness(job, jct_s, active_job_s - job.active_job_s_before),
+            job.moves, job.resizes, job.failures, self._fairness(job, jct_s, active_job_s - job.active_job_s_before),
         )  # fmt: skip
         for column, value in zip(self._columns.values(), values, strict=True):
             column[row] = value

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from fairlead.model.job import Job
 from fairlead.policy.view import JobState
+from fairlead.sim.work import Work
 
 
 class SimJob(JobState):
     """A job with its true remaining work. Work is counted in seconds at nominal speed."""
 
     __slots__ = (
-        "active_job_s_before", "activity_gpus", "duration_s", "end_s", "energy_j", "failures", "first_start_s",
-        "held_s", "left_s", "metered_s", "moves", "power_w", "preemptions", "progress_from_s", "run_from_s", "speed",
-        "version",
+        "active_job_s_before", "activity_gpus", "duration_s", "end_s", "energy_j", "epoch", "failures", "first_start_s",
+        "held_s", "left_s", "metered_s", "moves", "power_w", "preemptions", "progress_from_s", "resizes", "run_from_s",
+        "speed", "version", "work",
     )  # fmt: skip
 
-    def __init__(self, job: Job, duration_s: float) -> None:
+    def __init__(self, job: Job, duration_s: float, work: Work | None = None) -> None:
         super().__init__(job)
+        self.work = work
+        """Its epochs, where it trains by goodput."""
+        self.epoch = 0
         self.duration_s = duration_s
         self.left_s = duration_s
         self.speed = 0.0
@@ -25,12 +29,14 @@ class SimJob(JobState):
         self.progress_from_s = 0.0
         """The moment for which `left_s` is true; later than now during a restart."""
         self.end_s = 0.0
+        """When it ends at its present speed; of a job with epochs, when the present one does."""
         self.version = 0
         """Counts changes of `end_s`: an end event of an older version is stale."""
         self.first_start_s = -1.0
         self.held_s = 0.0
         self.preemptions = 0
         self.moves = 0
+        self.resizes = 0
         self.failures = 0
         self.energy_j = 0.0
         self.power_w = 0.0
@@ -51,4 +57,5 @@ class SimJob(JobState):
         if ran_s > 0.0:
             every_s = self.job.profile.checkpoint_every_s
             lost_s = ran_s % every_s if every_s > 0.0 else 0.0
-            self.left_s = min(self.duration_s, self.left_s + lost_s * self.speed)
+            most_s = self.duration_s if self.work is None else self.work.left_s[self.epoch]
+            self.left_s = min(most_s, self.left_s + lost_s * self.speed)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
-from fairlead.errors import RunError
+from fairlead.errors import InputError, RunError
 from fairlead.model.cluster import Cluster
 from fairlead.model.interference import EMPTY, Interference
 from fairlead.model.job import Job
@@ -25,7 +25,7 @@ from fairlead.model.variability import Variability
 from fairlead.policy import laws
 from fairlead.policy.plan import Place
 from fairlead.policy.stack import Stack
-from fairlead.policy.view import JobState, View
+from fairlead.policy.view import JobState, Report, View
 from fairlead.sim.failures import FailureProcess, Failures
 from fairlead.sim.feasible import check_feasible
 from fairlead.sim.meters import Meters
@@ -33,6 +33,7 @@ from fairlead.sim.result import JobRows, Result
 from fairlead.sim.simjob import SimJob
 from fairlead.sim.summary import audit, summarise
 from fairlead.sim.truth import Drift, Truth, Watch
+from fairlead.sim.work import Works
 from fairlead.traces.trace import Trace
 
 _NEVER = float("inf")
@@ -71,13 +72,18 @@ class Simulation:
         self._failures = FailureProcess(failures, len(cluster.nodes), seed)
         self._truth = Truth(cluster, true_variability, drifts)
         self._interference = interference
-        self._view = View(cluster, oracle=self if stack.needs_oracle else None, epochs=self)
+        oracle = self if stack.needs_oracle else None
+        self._view = View(cluster, oracle, epochs=self, reports=self, bill=self)
+        self._works = Works(cluster.node_gpus, stack.sizing.adapts_batch)
+        self._rents = stack.powering.rents
         for gpu in drained:
             self._view.drain(gpu)
         self._watch = correct_scores if self._view.scores is not None else None
         self._looks: list[tuple[float, int, int]] = []
         """(moment, job, version): when a run has lasted long enough for its iteration time to be believed."""
         self._meters = Meters(cluster, self._view, interference)
+        if self._rents:
+            self._give_all_back()
         self._rows = JobRows(trace, cluster.gpus)
         self._ends: list[tuple[float, int, int]] = []
         """(moment, job, version) of each end; entries of older versions are stale."""
@@ -89,28 +95,49 @@ class Simulation:
         self._spared: set[int] = set()
         """Nodes that slept through a failure: its repair is none."""
         self._counts = dict.fromkeys(
-            ("events", "preemptions", "moves", "node_failures", "arrived", "ended", "sleeps"), 0
+            ("events", "preemptions", "moves", "resizes", "node_failures", "arrived", "ended", "sleeps", "rentals"), 0
         )
         self._ended_gpu_s = 0.0
         self._ended_energy_j = 0.0
-        check_feasible(trace, cluster, stack, self._view.up_gpus)
+        check_feasible(trace, cluster, stack, cluster.gpus - len(self._view.drained))
 
     def remaining_s(self, state: JobState) -> float:
         """The oracle: what only the world knows."""
         job = cast(SimJob, state)
+        if job.work is not None and job.gpus:
+            left_s, nodes = self._left_now_s(job), self._nodes_of(job)
+            run_s = job.work.run_s(left_s, job.epoch, len(job.gpus), nodes)
+            return max(0.0, job.progress_from_s - self._view.now_s) + run_s
         return job.end_s - self._view.now_s if job.gpus else job.left_s
+
+    def paid_gpu_s(self) -> float:
+        """GPU-seconds paid for so far."""
+        return self._meters.paid_gpu_s
+
+    def report(self, state: JobState) -> Report | None:
+        """What a job says of its training."""
+        job = cast(SimJob, state)
+        if job.work is None or not job.gpus or self._view.now_s <= job.run_from_s:
+            return None
+        training, epoch, width, nodes = job.work.training, job.epoch, len(job.gpus), self._nodes_of(job)
+        goodput, steps = training.goodput_at(epoch, width, nodes), training.steps_at(epoch, width, nodes)
+        return Report(epoch, len(training.samples), training.samples[epoch], nodes, goodput, steps)
 
     # -- what jobs report of themselves ------------------------------------------------------------------------------
 
     def done(self, state: JobState) -> int:
         """Whole epochs done."""
         job = cast(SimJob, state)
+        if job.work is not None:
+            return job.epoch
         done_s = job.duration_s - self._left_now_s(job)
         return int(done_s / job.job.profile.epoch_s + 1e-9)
 
     def next_end_s(self, state: JobState) -> float:
         """When the present epoch ends; the last one ends with the job."""
         job = cast(SimJob, state)
+        if job.work is not None:
+            return job.end_s
         epoch_s = job.job.profile.epoch_s
         done_s = job.duration_s - self._left_now_s(job)
         to_go_s = epoch_s * (int(done_s / epoch_s + 1e-9) + 1) - done_s
@@ -155,7 +182,7 @@ class Simulation:
             summary=summary,
             jobs=jobs,
             timeline=self._meters.timeline(),
-            notes=(*self._trace.notes, *self._about_gpus()),
+            notes=(*self._trace.notes, *self._about_gpus(), *self._stack.sizing.notes),
             history=learnt.to_dict() if (learnt := self._stack.sharing.learnt) is not None else None,
         )
 
@@ -223,25 +250,59 @@ class Simulation:
         for place in moved:
             # All leave before any arrives: two jobs may change places.
             job = cast(SimJob, view.running[place.job_id])
-            job.moves += 1
-            self._counts["moves"] += 1
+            if len(place.gpus) == len(job.gpus):
+                job.moves += 1
+                self._counts["moves"] += 1
+            else:
+                job.resizes += 1
+                self._counts["resizes"] += 1
             self._stop(job)
         for place in plan.place:
             self._start(place)
         for node in plan.sleep:
-            self._counts["sleeps"] += 1
-            view.sleep(node)
-            self._meters.node_asleep(node)
+            self._sleep(node)
         for node in plan.wake:
-            view.wake(node)
-            self._meters.node_waking(node)
-            heapq.heappush(self._awake, (view.now_s + self._cluster.nodes[node].wake_s, node))
+            self._wake(node)
         self._wake_s = _NEVER if plan.wake_s is None else max(self._at_round(plan.wake_s), view.now_s)
+
+    def _sleep(self, node: int) -> None:
+        view, meters = self._view, self._meters
+        held_s = view.now_s - view.rented_s.get(node, view.now_s)
+        view.sleep(node)
+        if self._rents:
+            meters.node_given_back(node, held_s)
+        else:
+            self._counts["sleeps"] += 1
+            meters.node_asleep(node)
+
+    def _wake(self, node: int) -> None:
+        view, meters, rental = self._view, self._meters, self._cluster.rental
+        view.wake(node)
+        if self._rents and rental is not None:
+            self._counts["rentals"] += 1
+            meters.node_rented(node)
+            delay_s = rental.boot_s
+        else:
+            meters.node_waking(node)
+            delay_s = self._cluster.nodes[node].wake_s
+        heapq.heappush(self._awake, (view.now_s + delay_s, node))
+
+    def _give_all_back(self) -> None:
+        """A rented cluster has no nodes until the policy rents some."""
+        if self._cluster.rental is None:
+            raise InputError(
+                "the policy rents nodes, but the cluster has no rental terms",
+                hint="give --rent, or a table [rental] in the cluster's file",
+            )
+        for node in range(len(self._cluster.nodes)):
+            self._view.sleep(node)
+            self._meters.node_given_back(node, None)
 
     # -- what happens to jobs ----------------------------------------------------------------------------------------
 
     def _arrive(self, spec: Job, duration_s: float) -> None:
-        job = SimJob(spec, duration_s)
+        work = self._works.of(spec)
+        job = SimJob(spec, duration_s if work is None else work.duration_s, work)
         meters = self._meters
         job.active_job_s_before = meters.running_job_s + meters.waiting_job_s
         self._counts["events"] += 1
@@ -281,7 +342,21 @@ class Simulation:
             _, job_id, version = heapq.heappop(ends)
             job = cast("SimJob | None", running.get(job_id))
             if job is not None and job.version == version:
-                self._end(job)
+                if job.work is not None and job.epoch + 1 < len(job.work.training.samples):
+                    self._turn(job)
+                else:
+                    self._end(job)
+
+    def _turn(self, job: SimJob) -> None:
+        """A job begins its next epoch, in which it has another speed."""
+        assert job.work is not None
+        self._counts["events"] += 1
+        job.epoch += 1
+        job.left_s = job.work.left_s[job.epoch]
+        job.progress_from_s = self._view.now_s
+        self._set_speed(job)
+        if self._stack.sizing.elastic:
+            self._view.changes.turned.append(job)
 
     def _end(self, job: SimJob) -> None:
         now_s, gpus, shared, meters = self._view.now_s, job.gpus, job.shared, self._meters
@@ -303,15 +378,26 @@ class Simulation:
     def _set_speed(self, job: SimJob) -> None:
         """Speed and end from where it is and who else is there."""
         neighbours = self._neighbours(job) if job.shared else ()
-        job.speed = speed(job.job, job.gpus, self._truth.cluster, neighbours, self._interference)
-        run_s = job.left_s if job.speed == 1.0 else job.left_s / job.speed
+        work, scaled, left_s = job.work, None, job.left_s
+        last = True
+        if work is not None:
+            scaled = work.speed(job.epoch, len(job.gpus), self._nodes_of(job))
+            left_s -= work.left_s[job.epoch + 1]
+            last = job.epoch + 1 == len(work.training.samples)
+        job.speed = speed(job.job, job.gpus, self._truth.cluster, neighbours, self._interference, scaled)
+        run_s = left_s if job.speed == 1.0 else left_s / job.speed if job.speed > 0.0 else _NEVER
         job.end_s = job.progress_from_s + max(run_s, 0.0)
         job.version += 1
-        # What ends a hair after a round by rounding ends on it.
-        heapq.heappush(self._ends, (self._at_round(job.end_s, slack=1e-9), job.job.id, job.version))
+        # What ends a hair after a round by rounding ends on it; an epoch ends when it does.
+        end_s = self._at_round(job.end_s, slack=1e-9) if last else job.end_s
+        heapq.heappush(self._ends, (end_s, job.job.id, job.version))
         if self._watch is not None and not neighbours:
             look_s = max(job.progress_from_s, self._view.now_s) + _LOOK_AFTER_S
             heapq.heappush(self._looks, (look_s, job.job.id, job.version))
+
+    def _nodes_of(self, job: SimJob) -> int:
+        node_of = self._cluster.node_of
+        return len({node_of[g] for g in job.gpus})
 
     def _neighbours(self, job: SimJob) -> list[Any]:
         """Profiles of the others on the most crowded of its GPUs."""

@@ -37,7 +37,7 @@ def summarise(
 ) -> dict[str, Any]:
     """What `--json` prints."""
     jct, fairness = jobs["jct_s"], jobs["fairness"]
-    paid_gpu_s = cluster.gpus * meters.now_s
+    paid_gpu_s = meters.paid_gpu_s
     return {
         "jobs": jobs.height,
         "gpus": cluster.gpus,
@@ -53,11 +53,14 @@ def summarise(
         "energy_j": meters.idle_j + meters.jobs_j,
         "idle_energy_j": meters.idle_j,
         "wh_per_job": float(jobs["energy_j"].sum()) / jobs.height / 3600.0,
-        "cost_usd": meters.cost_usd(),
+        "gpus_paid_mean": paid_gpu_s / meters.now_s,
+        "cost_usd": meters.paid_usd,
         "preemptions": counts["preemptions"],
         "moves": counts["moves"],
+        "resizes": counts["resizes"],
         "node_failures": counts["node_failures"],
         "node_sleeps": counts["sleeps"],
+        "node_rentals": counts["rentals"],
         "mean_fairness": fairness.mean(),
         "worst_fairness": fairness.max(),
         "late_jobs": int(jobs["late"].sum()),

@@ -43,4 +43,5 @@ RULES: dict[str, Rule] = {
     "deadline_s": _seconds_above_0("deadline_s"),
     "priority": Rule(pl.lit(True), "a whole number"),
     "user": Rule(pl.lit(True), "a name"),
+    "batch": Rule(pl.col("batch") >= 0, "a whole number of samples, 0 or more"),
 }

@@ -17,6 +17,7 @@ present and in this order:
 | deadline_s | float or null | seconds after submission by which it should be done |
 | priority | int | larger is more urgent |
 | user | str | owner |
+| batch | int | the total batch it was submitted with, 0 where it is the job's own choice |
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import polars as pl
 from fairlead.errors import InputError
 from fairlead.model.job import Job
 from fairlead.model.profile import Locality, Profile, profile_named
+from fairlead.model.training import Training, packed_nodes, whole_job_s
 from fairlead.traces.rules import RULES
 
 SCHEMA: dict[str, Any] = {
@@ -49,6 +51,7 @@ SCHEMA: dict[str, Any] = {
     "deadline_s": pl.Float64,
     "priority": pl.Int64,
     "user": pl.String,
+    "batch": pl.Int64,
 }
 REQUIRED = ("job_id", "submit_s", "gpus", "duration_s")
 DEFAULTS: dict[str, Any] = {
@@ -58,6 +61,7 @@ DEFAULTS: dict[str, Any] = {
     "gpu_frac": 1.0,
     "priority": 0,
     "user": "",
+    "batch": 0,
 }
 """What an empty cell means; an empty `min_gpus` or `max_gpus` is the job's `gpus`, an empty deadline is none."""
 _CHUNK = 8192
@@ -126,6 +130,25 @@ class Trace:
         found = self.profiles.get(model)
         return found if found is not None else profile_named(model)
 
+    def training(self, known: Mapping[str, Training], gpus_per_node: int) -> Trace:
+        """The same jobs, trained as those tables say: applications that are known run by goodput, epoch by epoch.
+
+        Durations become those on the GPUs asked for, on as few nodes as will do, at the best batch.
+        """
+        models = self.frame["model"].unique().to_list()
+        found = {m: known[m] for m in models if m in known}
+        profiles = {m: replace(self.profile(m), training=t) for m, t in found.items()}
+        asked = self.frame.select("model", "gpus").unique().filter(pl.col("model").is_in(list(found)))
+        rows = [(m, k, whole_job_s(found[m], k, packed_nodes(k, gpus_per_node))) for m, k in asked.iter_rows()]
+        schema = {"model": pl.String, "gpus": pl.Int64, "trained_s": pl.Float64}
+        seconds = pl.DataFrame(rows, schema=schema, orient="row")
+        for model, gpus, trained_s in rows:
+            if not math.isfinite(trained_s):
+                raise InputError(f"a job of {model} asks for {gpus} GPUs: no batch of it feeds so many")
+        frame = self.frame.join(seconds, on=["model", "gpus"], how="left", maintain_order="left")
+        frame = frame.with_columns(pl.coalesce("trained_s", "duration_s").alias("duration_s")).drop("trained_s")
+        return replace(self, frame=frame.select(list(SCHEMA)), profiles={**self.profiles, **profiles})
+
     def arrivals(
         self, *, locality: Locality | None = None, restart_s: float | None = None
     ) -> Iterator[tuple[Job, float]]:
@@ -150,12 +173,10 @@ class Trace:
             chunk = self.frame.slice(start, _CHUNK)
             columns = [chunk[name].to_list() for name in SCHEMA]
             for number, row in enumerate(zip(*columns, strict=True), start=lap * len(self) + start):
-                name, submit_s, gpus, duration_s, model, kind, low, high, memory, frac, deadline, priority, user = row
+                name, submit_s, gpus, duration_s, model, kind, low, high, memory, *rest = row
                 profile = profiles[model]
-                job = Job(
-                    number, name, submit_s, gpus, profile, kind, low, high,
-                    memory or profile.memory_mib, frac, deadline, priority, user,
-                )  # fmt: skip
+                memory = memory or profile.memory_mib
+                job = Job(number, name, submit_s, gpus, profile, kind, low, high, memory, *rest)
                 yield job, duration_s
 
 

@@ -62,7 +62,7 @@ class _TypesFile(BaseModel):
     type: list[_TypeTable] = Field(min_length=1)
 
 
-def load_types(path: Path, budget: float) -> list[JobType]:
+def load_types(path: Path, budget: float | None = None) -> list[JobType]:
     """The types of a file. `budget` bounds the whole widths that are listed for laws with `integer = true`."""
     try:
         parsed = _TypesFile.model_validate(tomllib.loads(read_text(path)))
@@ -76,7 +76,7 @@ def load_types(path: Path, budget: float) -> list[JobType]:
         raise InputError(f"{path}: type {twice!r} is there twice")
     types = [_job_type(t) for t in parsed.type]
     whole = [i for i, t in enumerate(parsed.type) if t.integer and t.widths is None]
-    return _with_whole_widths(types, whole, budget) if whole else types
+    return _with_whole_widths(types, whole, budget) if whole and budget is not None else types
 
 
 def _job_type(table: _TypeTable) -> JobType:

@@ -2,7 +2,7 @@
 
 They have no durations: how long a job takes follows from its application and width. The table below is the seconds a
 whole job takes on k T4 GPUs with the best batch size at each moment and no rescaling (docs/papers/boa.md), so the
-column `batch_size` plays no part. Jobs are elastic.
+batch that was asked for plays no part in it. Jobs are elastic.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ _FIELDS = [
     own("job_id", "name"),
     own("submit_s", "time", parse=number),
     own("gpus", "num_replicas", parse=whole),
+    own("batch", "batch_size", parse=whole),
     Field("application", "model", text, f"one of {', '.join(WHOLE_JOB_S)}", pl.col("model").is_in(list(WHOLE_JOB_S))),
 ]
 

@@ -1,0 +1,70 @@
+"""Nodes are rented when jobs want them and given back when nobody does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from fairlead.policy.plan import Plan
+from fairlead.policy.powering.idle import IdleNodes
+from fairlead.policy.stages import Powering, option
+from fairlead.policy.view import View
+
+
+@dataclass
+class Rent(Powering):
+    """As many rented nodes as the jobs want, or as sizing says.
+
+    A node takes the rental's `boot_s` until jobs can run there, and is paid for from the order on. Nodes are given back
+    when they are empty and nobody waits for GPUs: after `linger_s` idle seconds, and not before the time that is billed
+    anyway is over. Where sizing names a number of nodes, that is what is kept: jobs on the nodes to be given up are
+    moved first. The cheapest GPUs are rented first.
+
+    When not to use it: where nodes are owned; use `sleep`. It needs a cluster with rental terms (`--rent`).
+    """
+
+    linger_s: float = option(0.0, "seconds that an idle node is kept for the next job")
+    active: ClassVar[bool] = True
+    rents: ClassVar[bool] = True
+    _idle: IdleNodes = field(default_factory=IdleNodes, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.linger_s < 0:
+            raise ValueError(f"linger_s={self.linger_s:g}: 0 or more")
+
+    def decide(self, wanted_gpus: int, nodes: int | None, view: View, plan: Plan) -> None:
+        """Rent what is missing, give back what is idle."""
+        self._idle.notice(view)
+        if nodes is not None:
+            on = len(view.cluster.nodes) - len(view.asleep) - len(view.down)
+            self._rent(nodes - on, view, plan, each=1)
+            self._give_back(on - nodes, view, plan)
+            return
+        on_the_way = view.free.count + sum(view.cluster.nodes[n].gpus for n in view.waking)
+        self._rent(wanted_gpus - on_the_way, view, plan)
+        if not wanted_gpus:
+            self._give_back(len(self._idle.since_s), view, plan)
+
+    def _rent(self, short: int, view: View, plan: Plan, each: int | None = None) -> None:
+        """Nodes until the shortage is met; it counts GPUs, or with `each=1` nodes."""
+        if short <= 0:
+            return
+        specs = view.cluster.nodes
+        for node in sorted(view.asleep, key=lambda n: (specs[n].gpu_model.price_usd_per_h, n)):
+            plan.wake.append(node)
+            short -= each or specs[node].gpus
+            if short <= 0:
+                return
+
+    def _give_back(self, at_most: int, view: View, plan: Plan) -> None:
+        rental = view.cluster.rental
+        assert rental is not None, "nodes are rented without terms"
+        for node, since_s in list(self._idle.since_s.items()):
+            if len(plan.sleep) >= at_most:
+                return
+            rented_s = view.rented_s.get(node, since_s)
+            due_s = max(since_s + self.linger_s, rented_s + rental.billed_s(view.now_s - rented_s))
+            if due_s <= view.now_s:
+                plan.sleep.append(node)
+            elif plan.wake_s is None or due_s < plan.wake_s:
+                plan.wake_s = due_s

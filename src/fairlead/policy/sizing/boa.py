@@ -1,0 +1,215 @@
+"""BOA: the widths that a budget buys, kept up to date while jobs come and go."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlead.errors import InfeasibleError
+from fairlead.policy.sizing.arrivals import Arrivals
+from fairlead.policy.sizing.controller import BudgetController
+from fairlead.policy.sizing.curves import Curves, Kind, KindKey, usual_widths
+from fairlead.policy.sizing.epoch_budget import EpochType, Paths, solve_epochs
+from fairlead.policy.sizing.types_file import load_types
+from fairlead.policy.stages import Sizing, option
+from fairlead.policy.view import JobState, View
+
+Floats = NDArray[np.float64]
+_LEARNING_S = 60.0
+"""How soon after a width is tried for the first time the widths are computed anew."""
+_TURN = (math.sqrt(5.0) - 1.0) / 2.0
+"""Steps of this size fall evenly into 0 to 1: which of two mixed plans a job gets."""
+_THRIFTY = 1e6
+"""A price at which only GPU-seconds count."""
+
+
+@dataclass(slots=True)
+class _Table:
+    """What the last computation says of one kind: the cost to go at the two prices between which the budget lies."""
+
+    widths: tuple[int, ...]
+    costs: tuple[Floats, Floats]
+    switches: tuple[Floats, Floats]
+    starts: tuple[Floats, Floats]
+    frac: float
+    """The fraction of jobs that go by the second."""
+
+
+@dataclass
+class Boa(Sizing):
+    """Every job gets the GPUs that make mean completion time smallest for a budget (arXiv 2602.01404, 2406.15560).
+
+    The budget is the number of GPUs rented on average. From the rates at which jobs of each kind arrive, their sizes
+    and their curves follows a table: the width of every kind in every epoch, restarts counted. Nobody queues; nodes are
+    rented for what the widths add up to (`powering=rent`). Rates, sizes and curves are learnt while jobs run, and the
+    table is computed anew, every `every_s` seconds at first and ever more rarely. A controller compares what is really
+    paid, boot, idle and restarts included, with the budget, and aims the table so that the average comes out.
+
+    A running job changes its width when what it saves by that, to its end, is more than the restart costs. Until
+    something is known of a kind, its jobs start on one GPU and double while it is worth it. A budget below what the
+    jobs need at their most efficient widths cannot be kept: they then run at those.
+
+    When not to use it: on a cluster of your own, where idle GPUs save nothing.
+    """
+
+    budget: float = option(32.0, "GPUs to pay for on average")
+    every_s: float = option(600.0, "seconds between computations of the widths, at first")
+    rarest_s: float = option(1800.0, "seconds between computations of the widths, in the long run")
+    horizon_s: float = option(28800.0, "seconds over which what was spent too much or too little is made up for")
+    widest: int = option(64, "no job gets more GPUs than this")
+    known: bool = option(False, "curves were measured beforehand, nothing needs to be learnt")
+    types: str = option("", "a file of [[type]] tables, as of `fairlead widths`: first estimates of rates and sizes")
+    trust_jobs: float = option(20.0, "first estimates count as much as so many jobs seen")
+    resizes: ClassVar[bool] = True
+    elastic: ClassVar[bool] = True
+    adapts_batch: ClassVar[bool] = True
+    _curves: Curves = field(init=False, repr=False)
+    _arrivals: Arrivals = field(init=False, repr=False)
+    _controller: BudgetController = field(init=False, repr=False)
+    _tables: dict[KindKey, _Table] = field(default_factory=dict, init=False, repr=False)
+    _widths: tuple[int, ...] = field(default=(), init=False, repr=False)
+    _due_s: float = field(default=0.0, init=False, repr=False)
+    _interval_s: float = field(default=0.0, init=False, repr=False)
+    _infeasible: int = field(default=0, init=False, repr=False)
+    _computed: int = field(default=0, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("budget", "every_s", "rarest_s", "horizon_s", "widest"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}={getattr(self, name):g}: above 0")
+        self._curves = Curves(known=self.known, adapts_batch=True)
+        first = load_types(Path(self.types)) if self.types else ()
+        self._arrivals = Arrivals({t.name: t for t in first}, self.trust_jobs)
+        self._controller = BudgetController(self.budget, self.horizon_s)
+        self._interval_s = self.every_s
+
+    # -- what the stack asks -----------------------------------------------------------------------------------------
+
+    def allot(self, view: View) -> Mapping[int, int]:
+        """Widths of those who came and those who have begun an epoch; of everybody when the table is new."""
+        changes = view.changes
+        first = not self._widths
+        if first:
+            self._widths = usual_widths(view.cluster.node_gpus, min(self.widest, view.cluster.gpus))
+        active = (*view.running.values(), *view.waiting.values())
+        self._take_note(view, active if first else changes.arrived)
+        unheard = first or any(self._is_unheard(s) for s in changes.arrived)
+        if view.now_s >= self._due_s or unheard:
+            self._compute(view)
+            return {s.job.id: self._width(s, view) for s in active}
+        moved = (*changes.arrived, *changes.turned)
+        return {s.job.id: self._width(s, view) for s in moved if s.job.id in view.running or s.job.id in view.waiting}
+
+    def _is_unheard(self, state: JobState) -> bool:
+        """Whether the table has nothing for a job."""
+        table = self._tables.get(self._curves.key(state.job))
+        return table is None or state.job.min_gpus not in table.widths
+
+    def narrower(self, state: JobState, gpus: int, view: View) -> int:
+        """A part of it at once, where that gets clearly more done while nodes boot than the restart then loses."""
+        part = max((k for k in self._widths if state.job.min_gpus <= k <= gpus), default=0)
+        rental, node_gpus = view.cluster.rental, view.cluster.node_gpus
+        if not part or rental is None or not (view.asleep or view.waking):
+            return part
+        assert view.epochs is not None
+        speed = self._curves.row(state, view.epochs.done(state), (part, self._width(state, view)), node_gpus)
+        gained_s = rental.boot_s * speed[0] / speed[1] if speed[1] > 0.0 else 0.0
+        return part if gained_s > 2.0 * state.job.profile.restart_s else 0
+
+    def wake_s(self, view: View) -> float | None:
+        """The next computation, while there are jobs."""
+        return self._due_s if view.running or view.waiting else None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The fits, and whether the budget was too small."""
+        found = self._curves.notes()
+        if self._infeasible:
+            found += (
+                f"the budget of {self.budget:g} GPUs was below what the jobs need at their most efficient widths, as"
+                f" far as known, at {self._infeasible} of {self._computed} computations of the widths",
+            )
+        return found
+
+    # -- learning ----------------------------------------------------------------------------------------------------
+
+    def _take_note(self, view: View, arrived: Sequence[JobState]) -> None:
+        changes = view.changes
+        for state in arrived:
+            self._curves.kind(state.job)
+            self._arrivals.arrived(self._curves.key(state.job), state)
+        for state in changes.ended:
+            self._controller.ended(state)
+            self._arrivals.ended(self._curves.key(state.job), state, self._curves.kind(state.job))
+        looked = view.running.values() if view.now_s >= self._due_s else changes.turned
+        if self._curves.look(looked, view):
+            self._due_s = min(self._due_s, view.now_s + _LEARNING_S)
+
+    # -- the table ---------------------------------------------------------------------------------------------------
+
+    def _compute(self, view: View) -> None:
+        """The table anew, from what is known by now."""
+        self._computed += 1
+        self._due_s = view.now_s + self._interval_s
+        self._interval_s = min(self._interval_s * 1.1, self.rarest_s)
+        aim = self._controller.aim(view)
+        types, keys = [], []
+        for key, kind in self._curves.kinds.items():
+            types.append(self._type(key, kind, view))
+            keys.append(key)
+        try:
+            solved = solve_epochs(types, aim, tolerance=1e-6)
+            prices, frac = solved.prices, solved.frac
+        except InfeasibleError:
+            self._infeasible += 1
+            prices, frac = (_THRIFTY, _THRIFTY), 0.0
+        paths = Paths(types)
+        (cost, switch), (cost_fast, switch_fast) = (paths.to_go(price) for price in prices)
+        for i, key in enumerate(keys):
+            n = len(types[i].widths)
+            self._tables[key] = _Table(
+                types[i].widths,
+                (cost[i, :, :n], cost_fast[i, :, :n]),
+                (switch[i, :n, :n], switch_fast[i, :n, :n]),
+                (paths.start(prices[0])[i, :n], paths.start(prices[1])[i, :n]),
+                frac,
+            )
+
+    def _type(self, key: KindKey, kind: Kind, view: View) -> EpochType:
+        """A kind as the solver sees it."""
+        node_gpus = view.cluster.node_gpus
+        least, widest = self._arrivals.bounds(key)
+        widths = tuple(sorted({*(k for k in self._widths if min(least) <= k <= widest), *least}))
+        most = max(kind.limit, max(least))
+        # Sizes are in seconds at the least width, whatever that is: only ratios of speeds count.
+        rows = []
+        sizes_s = []
+        for epoch in range(kind.epochs):
+            speeds = [kind.goodput(epoch, k, -(-k // node_gpus)) if k <= most else 0.0 for k in widths]
+            base = next((s for s in speeds if s > 0.0), 1.0)
+            rows.append(tuple(s / base for s in speeds))
+            samples = self._arrivals.mean_size_s(key) if kind.profile.training is None else kind.samples_of(epoch)
+            sizes_s.append(samples / base)
+        rate = self._arrivals.rate_per_s(key, view.now_s)
+        restart_s, start_s = kind.profile.restart_s, self._controller.start_s
+        return EpochType(kind.profile.name, rate, widths, tuple(sizes_s), tuple(rows), restart_s, start_s)
+
+    def _width(self, state: JobState, view: View) -> int:
+        """What the table says of a job where it is now."""
+        key = self._curves.key(state.job)
+        table = self._tables[key]
+        which = 1 if (state.job.id * _TURN) % 1.0 < table.frac else 0
+        assert view.epochs is not None
+        # A job may be further than any was when the table was made.
+        epoch = min(view.epochs.done(state), len(table.costs[which]) - 1)
+        cost = table.costs[which][epoch]
+        allowed = [i for i, k in enumerate(table.widths) if state.job.min_gpus <= k <= state.job.max_gpus]
+        have = len(state.gpus)
+        extra = table.switches[which][table.widths.index(have)] if have in table.widths else table.starts[which]
+        return table.widths[min(allowed, key=lambda i: (cost[i] + extra[i], table.widths[i] != have))]

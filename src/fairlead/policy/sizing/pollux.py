@@ -1,0 +1,98 @@
+"""Pollux: goodput shared out fairly (OSDI'21)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fairlead.model.training import packed_nodes
+from fairlead.policy.sizing.allocate import Allocation
+from fairlead.policy.sizing.goodput import Floats, Interval, best_widths, power_mean_costs
+from fairlead.policy.stages import option
+from fairlead.policy.view import JobState, View
+
+_WINDOW = 15
+"""Intervals over which utility is averaged before the cluster is resized."""
+
+
+@dataclass
+class Pollux(Interval):
+    """Widths and batches that maximise the power mean (p = -1) of goodputs over those of a fair share (OSDI'21).
+
+    Every interval all widths are chosen anew: exactly, by dynamic programming over jobs and GPUs, where Pollux searches
+    by a genetic algorithm. A width that changes is charged a restart: its speedup counts as if the job had lost, over
+    its age, all its restarts and one more. A job may use at most twice the GPUs of the widest run of its kind.
+
+    With `target` above 0 and rented nodes the cluster is autoscaled as well: utility is the mean speedup per GPU, and
+    when its mean over 15 intervals is more than 0.15 off the target, the size is chosen whose utility is nearest to it.
+
+    When not to use it: where a budget is to be kept, or where short jobs should pass long ones.
+    """
+
+    target: float = option(0.0, "utility that autoscaling aims at, 0 to 1; 0 leaves the cluster as it is")
+    p: float = option(-1.0, "exponent of the power mean; the more negative, the fairer")
+    _nodes: int = field(default=1, init=False, repr=False)
+    _utilities: list[float] = field(default_factory=list, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0.0 <= self.target < 1.0 or self.p >= 0.0:
+            raise ValueError(f"target={self.target:g}, p={self.p:g}: a target from 0 to below 1, p below 0")
+
+    @property
+    def _sized(self) -> bool:
+        return self.target > 0.0
+
+    def nodes(self, view: View) -> int | None:
+        """The size that autoscaling has found; none without jobs."""
+        if not self._sized:
+            return None
+        return self._nodes if view.running or view.waiting else 0
+
+    def choose(self, states: Sequence[JobState], gpus: int, view: View) -> list[int]:
+        """The optimum of the power mean."""
+        goodputs, node_gpus = self._goodputs(states, view), view.cluster.node_gpus
+        most = view.cluster.gpus if self.target > 0.0 else gpus
+        costs = power_mean_costs(states, self._speedups(states, goodputs, gpus, view), self._widths, self.p, view.now_s)
+        found = best_widths(costs, self._widths, max(gpus, most))
+        if self.target > 0.0:
+            self._autoscale(found, goodputs, gpus, view)
+            gpus = min(gpus, self._nodes * node_gpus)
+        return found.widths(gpus)
+
+    def _speedups(self, states: Sequence[JobState], goodputs: Floats, gpus: int, view: View) -> Floats:
+        """Over the goodput on a fair share of the GPUs."""
+        assert view.epochs is not None
+        fair = max(1, -(-gpus // len(states)))
+        node_gpus, rows = view.cluster.node_gpus, []
+        for state, row in zip(states, goodputs, strict=True):
+            kind = self._curves.kind(state.job)
+            epoch = view.epochs.done(state) if kind.epochs > 1 else 0
+            share = min(fair, state.job.max_gpus)
+            at_fair = kind.goodput(epoch, share, packed_nodes(share, node_gpus)) or float(row.max())
+            rows.append(row / at_fair if at_fair > 0.0 else row)
+        return np.array(rows)
+
+    def _autoscale(self, found: Allocation, goodputs: Floats, gpus: int, view: View) -> None:
+        utility = self._utility(found, goodputs, max(1, gpus))
+        self._utilities.append(utility)
+        if gpus and len(self._utilities) < _WINDOW and view.rented_s:
+            return
+        mean = sum(self._utilities) / len(self._utilities)
+        self._utilities = self._utilities[-(_WINDOW - 1) :]
+        if gpus and abs(mean - self.target) <= 0.15:
+            return
+        node_gpus = view.cluster.node_gpus
+        sizes = range(1, len(view.cluster.nodes) + 1)
+        off = [abs(self._utility(found, goodputs, n * node_gpus) - self.target) for n in sizes]
+        self._nodes = 1 + int(np.argmin(off))
+        self._utilities.clear()
+
+    def _utility(self, found: Allocation, goodputs: Floats, gpus: int) -> float:
+        """Speedups over one GPU, per GPU."""
+        chosen = found.widths(gpus)
+        at = {k: i for i, k in enumerate(self._widths)}
+        speedups = (row[at[k]] / row[0] for row, k in zip(goodputs, chosen, strict=True) if k and row[0] > 0.0)
+        return float(sum(speedups)) / gpus
