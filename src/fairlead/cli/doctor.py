@@ -1,0 +1,38 @@
+"""`fairlead doctor`: what this machine has, what works, and what is missing."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fairlead.cli import options
+from fairlead.cli.console import print_json, stdout_console
+
+_WORDS = {True: ("yes", "green"), False: ("no", "red"), None: ("?", "yellow")}
+
+
+def doctor(
+    try_mps: Annotated[
+        bool, typer.Option("--try-mps/--no-try-mps", help="Start an MPS daemon of its own for a moment, and end it.")
+    ] = True,
+    json: options.JsonOption = False,
+) -> None:
+    """Say what this machine has for running jobs on GPUs, what works, and what each missing piece costs."""
+    from dataclasses import asdict
+
+    from rich.text import Text
+
+    from fairlead.node.doctor import examine
+
+    diagnosis = examine(try_mps=try_mps)
+    if json:
+        print_json(asdict(diagnosis))
+        return
+    console = stdout_console()
+    widest = max(len(one.name) for one in diagnosis.findings)
+    for one in diagnosis.findings:
+        word, colour = _WORDS[one.works]
+        costs = f"; without it {one.costs}" if one.costs else ""
+        line = Text.assemble((f"{word:<4}", colour), f"{one.name:<{widest}}  {one.found}", (costs, "dim"))
+        console.print(line, soft_wrap=True)

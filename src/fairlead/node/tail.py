@@ -1,0 +1,45 @@
+"""New lines of a log that somebody else writes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_MOST_BYTES = 1 << 20
+"""Read at most so much at a time; the rest comes with the next call."""
+
+
+class Tail:
+    """Whole lines since the last call. A log that was cut or replaced is read from its start again."""
+
+    def __init__(self, path: Path, *, from_end: bool = False) -> None:
+        self.path = path
+        self._at = 0
+        self._inode: int | None = None
+        if from_end:
+            try:
+                found = path.stat()
+            except OSError:
+                return
+            self._at, self._inode = found.st_size, found.st_ino
+
+    def new_lines(self) -> list[str]:
+        """Lines that were completed since; none where there is no such file yet."""
+        try:
+            with self.path.open("rb") as file:
+                found = os.fstat(file.fileno())
+                if found.st_ino != self._inode or found.st_size < self._at:
+                    self._at, self._inode = 0, found.st_ino
+                file.seek(self._at)
+                text = file.read(_MOST_BYTES)
+        except OSError:
+            return []
+        whole = text.rpartition(b"\n")[0]
+        if not whole:
+            if len(text) < _MOST_BYTES:
+                return []
+            whole = text  # a line longer than all we read: give it out in pieces
+            self._at += len(whole)
+        else:
+            self._at += len(whole) + 1
+        return whole.decode(errors="replace").split("\n")

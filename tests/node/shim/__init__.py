@@ -1,0 +1,1 @@
+"""Tests of the shim against a stub driver; none needs a GPU."""
