@@ -34,7 +34,21 @@ def every_spec() -> list[str]:
 @pytest.mark.parametrize("round_s", [None, 25.0], ids=["events", "rounds"])
 @pytest.mark.parametrize("spec", every_spec())
 def test_every_registered_policy_conforms(spec: str, round_s: float | None) -> None:
-    on_events = ("easy", "eaco", "fifo-packed", "gandiva", "boa", "pollux", "sia", "optimus", "equal")
+    on_events = (
+        "easy",
+        "eaco",
+        "fifo-packed",
+        "gandiva",
+        "muxflow",
+        "sharing=time",
+        "priority-time",
+        "online-only",
+        "boa",
+        "pollux",
+        "sia",
+        "optimus",
+        "equal",
+    )
     if round_s is not None and any(word in spec for word in on_events):
         pytest.skip("EASY, sharings and elastic sizings decide on events only")
     conformance.check(spec, round_s=round_s)

@@ -12,7 +12,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
+from fairlead.model.contention import Solo
+
 if TYPE_CHECKING:
+    from fairlead.model.service import Service
     from fairlead.model.training import Training
 
 Locality = float | Mapping[str, float]
@@ -90,6 +93,10 @@ class Profile:
     training: Training | None = None
     """How it trains, epoch by epoch, where that was measured; then `speedup`, `locality` and `epoch_s` play no part.
     Policies do not read it: they see what jobs report."""
+    solo: Solo | None = None
+    """Measured alone on one GPU: what decides how it gets on with a service, or with an offline job."""
+    service: Service | None = None
+    """Of a service: its demand over time. Policies do not read it: they see what is metered."""
 
     def with_options(self, *, locality: Locality | None = None, restart_s: float | None = None) -> Profile:
         """The same application where an option of the run overrides the profile."""

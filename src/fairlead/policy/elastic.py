@@ -52,11 +52,11 @@ class Elastic:
         withheld: list[Placement] = []
         unmet = self._sort_out(stack, view, plan, leaving, withheld)
         if unmet.placed_anew or unmet.waiting or unmet.growing:
-            fits = self._missing_gpus(unmet) <= view.free.count
+            fits = self._missing_gpus(unmet, view) <= view.free.count
             (self._place_all if fits else self._place_some)(stack, view, plan, unmet)
         for gpus in withheld:
             view.free.give(gpus)
-        given = {p.job_id: len(p.gpus) for p in plan.place}
+        given = dict.fromkeys(plan.evict, 0) | {p.job_id: len(p.gpus) for p in plan.place}
         short = 0
         for job_id, state in list(self._unmet.items()):
             missing = self.wants[job_id] - given.get(job_id, len(state.gpus))
@@ -132,10 +132,10 @@ class Elastic:
         view.free.give(tuple(g for g in gpus if node_of[g] not in leaving))
         withheld.append(tuple(g for g in gpus if node_of[g] in leaving))
 
-    def _missing_gpus(self, unmet: _Unmet) -> int:
-        """What everybody wants beyond the pool and the GPUs that growing jobs have."""
+    def _missing_gpus(self, unmet: _Unmet, view: View) -> int:
+        """What everybody wants beyond the pool and the GPUs that growing jobs have; they lose those that are drained."""
         anew = sum(self.wants[s.job.id] for s in (*unmet.placed_anew, *unmet.waiting))
-        return anew + sum(self.wants[s.job.id] - len(s.gpus) for s in unmet.growing)
+        return anew + sum(self.wants[s.job.id] - len(view.usable(s.gpus)) for s in unmet.growing)
 
     def _place_all(self, stack: Stack, view: View, plan: Plan, unmet: _Unmet) -> None:
         for state in unmet.growing:
@@ -151,12 +151,12 @@ class Elastic:
             self._place(stack, view, plan, state, self._within(stack, view, state, view.free.count))
         more_to_come = bool(view.waking or view.asleep)
         for state in unmet.growing:
-            have = len(state.gpus)
-            width = self.wants[state.job.id]
-            if width - have > view.free.count:
-                width = 0 if more_to_come else stack.sizing.narrower(state, have + view.free.count, view)
+            have, usable = len(state.gpus), view.usable(state.gpus)
+            width, at_most = self.wants[state.job.id], len(usable) + view.free.count
+            if width > at_most:
+                width = 0 if more_to_come else stack.sizing.narrower(state, at_most, view)
             if width > have:
-                view.free.give(view.usable(state.gpus))
+                view.free.give(usable)
                 self._place(stack, view, plan, state, width)
 
     def _within(self, stack: Stack, view: View, state: JobState, gpus: int) -> int:

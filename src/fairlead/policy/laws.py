@@ -34,6 +34,8 @@ def check(view: View, plan: Plan) -> None:
 
 
 def _check_nodes(view: View, plan: Plan) -> None:
+    if len({*plan.wake, *plan.sleep}) < len(plan.wake) + len(plan.sleep):
+        raise LawBrokenError(f"the plan names a node twice: it wakes {plan.wake} and sends {plan.sleep} to sleep")
     for node in plan.wake:
         if node not in view.asleep:
             raise LawBrokenError(f"the plan wakes node {node}, which does not sleep")

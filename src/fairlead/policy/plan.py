@@ -18,6 +18,8 @@ class Place(NamedTuple):
     gpus: Placement
     shared: bool = False
     """Whether other jobs may be, or come, on these GPUs."""
+    sm_share: float = 1.0
+    """The part of the SMs that it may use, beside a service; fixed until it starts again."""
 
 
 @dataclass(slots=True)

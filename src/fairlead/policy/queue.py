@@ -42,6 +42,10 @@ class Queue:
     def __contains__(self, job_id: int) -> bool:
         return job_id in self._entries
 
+    def get(self, job_id: int) -> Entry | None:
+        """The entry of a job that waits."""
+        return self._entries.get(job_id)
+
     def push(self, key: Key, state: JobState, width: int) -> None:
         """A job waits from now on."""
         entry = Entry(key, state, width)
@@ -59,6 +63,16 @@ class Queue:
         entry = self._entries.pop(job_id, None)
         if entry is not None:
             self.demand_gpus -= entry.width
+
+    def firsts(self, count: int) -> list[Entry]:
+        """The first jobs of all, in order."""
+        found: list[Entry] = []
+        while len(found) < count and (entry := self.head()) is not None:
+            self.remove(entry.state.job.id)
+            found.append(entry)
+        for entry in found:
+            self.push(entry.key, entry.state, entry.width)
+        return found
 
     def heads(self) -> Iterator[Entry]:
         """The first job of every width."""

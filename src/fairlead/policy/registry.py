@@ -55,6 +55,10 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "eaco": "fairlead.policy.sharing.eaco:Eaco",
         "fifo-packed": "fairlead.policy.sharing.fifo_packed:FifoPacked",
         "gandiva": "fairlead.policy.sharing.gandiva:Gandiva",
+        "muxflow": "fairlead.policy.sharing.muxflow:Muxflow",
+        "time-sharing": "fairlead.policy.sharing.time_sharing:TimeSharing",
+        "priority-time-sharing": "fairlead.policy.sharing.time_sharing:PriorityTimeSharing",
+        "online-only": "fairlead.policy.sharing.time_sharing:OnlineOnly",
     },
     "powering": {
         "always-on": "fairlead.policy.powering.always_on:AlwaysOn",
@@ -75,6 +79,7 @@ PRESETS = {
     "tiresias": "ordering=las:queues=2",
     "pal": "ordering=fifo,placing=pal",
     "boa": "sizing=boa,powering=rent",
+    "muxflow": "ordering=fifo:backfill=greedy,sharing=muxflow",
     "eaco": "ordering=priority:preempt=false,sharing=eaco,powering=sleep",
 }
 _STICKINESS = {"-nonsticky": "false", "-sticky": "true"}

@@ -254,8 +254,16 @@ class Stack:
         """Waiting jobs in order, on GPUs of their own or beside others; nobody is displaced.
 
         Strict orderings stop at the first who finds nothing, others look at some dozens. The first who joins others
-        ends the decision, as the next one must see it there; the stack asks to be called again at once.
+        ends the decision, as the next one must see it there; the stack asks to be called again at once. A sharing that
+        decides `at_once` says itself who is to be placed.
         """
+        if self.sharing.at_once:
+            for job_id in self.sharing.chosen(self.queue, view):
+                found = self.queue.get(job_id)
+                gpus = self.place(found.state, found.width, view, view.free) if found is not None else None
+                if found is not None and gpus is not None:
+                    self.start(found, gpus, view, plan)
+            return
         strict = self.ordering.skips == "none"
         unplaced: list[Entry] = []
         while (entry := self.queue.head()) is not None and len(unplaced) < _LOOKED_AT:
@@ -272,7 +280,7 @@ class Stack:
             unplaced.append(entry)
         for entry in unplaced:
             self.queue.push(entry.key, entry.state, entry.width)
-        if plan.place and len(self.queue):
+        if plan.place and len(self.queue) and not self.sharing.at_once:
             # Those who found nothing may want to join those who have just been placed.
             self._again = True
 
@@ -363,7 +371,7 @@ class Stack:
             if gpus is None:
                 continue
             if self.sharing.shares and any(view.on_gpu[g] for g in gpus):
-                self._again = True
+                self._again = not self.sharing.at_once
                 pool.take(tuple(g for g in gpus if g in pool))
             else:
                 pool.take(gpus)
@@ -373,7 +381,8 @@ class Stack:
     def start(self, entry: Entry, gpus: Placement, view: View, plan: Plan) -> None:
         """A waiting job runs from now on."""
         self.dequeue(entry.state.job.id)
-        plan.place.append(Place(entry.state.job.id, gpus, self.sharing.shared(entry.state)))
+        share = self.sharing.sm_share(entry.state, gpus, view)
+        plan.place.append(Place(entry.state.job.id, gpus, self.sharing.shared(entry.state), share))
         if self._ranks:
             self.ranked.add(Rank(self.ordering.as_running(entry.key, view.now_s), entry.state, entry.width))
         if self._easy:

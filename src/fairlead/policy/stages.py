@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from fairlead.errors import InputError
+from fairlead.model.contention import Mode
 from fairlead.model.interference import Interference
 from fairlead.model.placement import Placement
 from fairlead.policy.plan import Plan
 from fairlead.policy.pool import Pool
-from fairlead.policy.queue import Key
+from fairlead.policy.queue import Key, Queue
 from fairlead.policy.view import JobState, View
 
 Skips = Literal["none", "greedy", "easy"]
@@ -146,6 +147,12 @@ class Sharing:
 
     shares: ClassVar[bool] = False
     """Whether jobs are placed on GPUs that others may use too."""
+    at_once: ClassVar[bool] = False
+    """Whether many may join others in one decision, since it gives every GPU to at most one of them."""
+    mode: ClassVar[Mode] = "mps"
+    """How an offline job and a service share a GPU."""
+    guarded: ClassVar[bool] = False
+    """Whether a guard watches every GPU with a service and evicts offline work from it when it must."""
 
     @property
     def learnt(self) -> Interference | None:
@@ -159,6 +166,14 @@ class Sharing:
     def shared(self, state: JobState) -> bool:
         """Whether others may join this job on its GPUs."""
         return self.shares
+
+    def chosen(self, queue: Queue, view: View) -> Iterable[int]:
+        """At once: the waiting jobs to be placed in this decision."""
+        return ()
+
+    def sm_share(self, state: JobState, gpus: Placement, view: View) -> float:
+        """The part of the SMs that a job may use there."""
+        return 1.0
 
     def offers(self, state: JobState, width: int, pool: Pool, view: View) -> Iterable[Pool | Placement]:
         """Pools, or the very GPUs, in order of preference; `pool` holds the GPUs that nobody has at this point."""

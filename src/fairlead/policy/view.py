@@ -11,6 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fairlead.model.application import Steps
 from fairlead.model.cluster import Cluster
 from fairlead.model.job import Job
@@ -22,13 +25,15 @@ from fairlead.policy.scores import Scores
 class JobState:
     """A job that is in the system: what it is, where it runs and the service it has had."""
 
-    __slots__ = ("banked_gpu_s", "first_width", "gpus", "job", "shared", "since_s", "starts")
+    __slots__ = ("banked_gpu_s", "first_width", "gpus", "job", "shared", "since_s", "sm_share", "starts")
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.gpus: Placement = NOWHERE
         """Where it runs; empty while it waits."""
         self.shared = False
+        self.sm_share = 1.0
+        """The part of the SMs that it may use where it is."""
         self.since_s = job.submit_s
         """When it was placed there, or began to wait."""
         self.banked_gpu_s = 0.0
@@ -101,6 +106,31 @@ class Bill(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Fleet:
+    """Metered: the services on their GPUs, one value each, in the order of the GPUs."""
+
+    gpu: NDArray[np.int64]
+    service: NDArray[np.int64]
+    """Job numbers."""
+    utilisation_frac: NDArray[np.float64]
+    """The service's own, now; so are the next two."""
+    sm_activity_frac: NDArray[np.float64]
+    memory_frac: NDArray[np.float64]
+    accepts: NDArray[np.bool_]
+    """Whether the guard lets offline work on this GPU."""
+    offline: NDArray[np.int64]
+    """The offline job beside it, or -1."""
+
+
+class Meter(Protocol):
+    """What is metered of GPUs with services."""
+
+    def fleet(self) -> Fleet:
+        """Now."""
+        ...
+
+
 class Oracle(Protocol):
     """Knowledge of the future, for the policies that declare that they need it."""
 
@@ -136,8 +166,9 @@ class View:
     """Now: the clock, the jobs, the GPUs and who is on them."""
 
     __slots__ = (
-        "asleep", "bill", "changes", "cluster", "down", "drained", "epochs", "free", "group_epoch", "groups", "now_s",
-        "on_gpu", "oracle", "regrouped", "rented_s", "reports", "running", "scores", "up_gpus", "waiting", "waking",
+        "asleep", "bill", "changes", "cluster", "down", "drained", "epochs", "free", "group_epoch", "groups", "meter",
+        "now_s", "on_gpu", "oracle", "regrouped", "rented_s", "reports", "running", "scores", "up_gpus", "waiting",
+        "waking",
     )  # fmt: skip
 
     def __init__(
@@ -147,6 +178,7 @@ class View:
         epochs: Epochs | None = None,
         reports: Reports | None = None,
         bill: Bill | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self.now_s = 0.0
         self.cluster = cluster
@@ -154,6 +186,8 @@ class View:
         self.epochs = epochs
         self.reports = reports
         self.bill = bill
+        self.meter = meter
+        """None where there are no services."""
         self.scores = Scores(cluster.variability) if cluster.variability is not None else None
         """What is believed of the GPUs' speeds; None where nothing is known."""
         self.free = Pool(cluster)
@@ -192,8 +226,9 @@ class View:
         self.waiting[state.job.id] = state
         self.changes.arrived.append(state)
 
-    def start(self, state: JobState, gpus: Placement, *, shared: bool = False) -> None:
+    def start(self, state: JobState, gpus: Placement, *, shared: bool = False, sm_share: float = 1.0) -> None:
         """A waiting job now runs on these GPUs."""
+        state.sm_share = sm_share
         job_id = state.job.id
         del self.waiting[job_id]
         self.running[job_id] = state

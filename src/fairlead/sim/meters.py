@@ -135,8 +135,13 @@ class Meters:
         """An idle node is given back; what is billed beyond the time that it was held is added. None: it never was."""
         self._switch(node, -1.0)
         self._charge(node, -1)
+        if held_s is not None:
+            self.settle(node, held_s)
+
+    def settle(self, node: int, held_s: float) -> None:
+        """Pay what is billed for a rental beyond the time that the node was held."""
         rental, spec = self._cluster.rental, self._cluster.nodes[node]
-        if held_s is not None and rental is not None:
+        if rental is not None:
             extra_s = rental.billed_s(held_s) - held_s
             self.paid_gpu_s += spec.gpus * extra_s
             self.paid_usd += spec.gpus * spec.gpu_model.price_usd_per_h * extra_s / 3600.0

@@ -33,6 +33,8 @@ class Result:
     notes: tuple[str, ...] = ()
     history: dict[str, Any] | None = None
     """What a sharing policy has learnt of jobs beside each other, as `save_interference` writes it."""
+    fleet: pl.DataFrame | None = None
+    """GPUs with services over time; None without any."""
 
 
 class JobRows:

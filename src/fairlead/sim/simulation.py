@@ -23,12 +23,14 @@ from fairlead.model.profile import Locality
 from fairlead.model.speed import speed
 from fairlead.model.variability import Variability
 from fairlead.policy import laws
+from fairlead.policy.guarding import GuardConfig
 from fairlead.policy.plan import Place
 from fairlead.policy.stack import Stack
-from fairlead.policy.view import JobState, Report, View
+from fairlead.policy.view import Fleet, JobState, Report, View
 from fairlead.sim.failures import FailureProcess, Failures
 from fairlead.sim.feasible import check_feasible
 from fairlead.sim.meters import Meters
+from fairlead.sim.online import Online
 from fairlead.sim.result import JobRows, Result
 from fairlead.sim.simjob import SimJob
 from fairlead.sim.summary import audit, summarise
@@ -73,7 +75,12 @@ class Simulation:
         self._truth = Truth(cluster, true_variability, drifts)
         self._interference = interference
         oracle = self if stack.needs_oracle else None
-        self._view = View(cluster, oracle, epochs=self, reports=self, bill=self)
+        self._online: Online | None = None
+        if any(trace.profile(m).service is not None for m in trace.frame["model"].unique()):
+            guard = GuardConfig() if stack.sharing.guarded else None
+            self._online = Online(cluster, stack.sharing.mode, guard=guard, retime=self._retime_beside)
+        meter = self if self._online is not None else None
+        self._view = View(cluster, oracle, epochs=self, reports=self, bill=self, meter=meter)
         self._works = Works(cluster.node_gpus, stack.sizing.adapts_batch)
         self._rents = stack.powering.rents
         for gpu in drained:
@@ -87,7 +94,7 @@ class Simulation:
         self._rows = JobRows(trace, cluster.gpus)
         self._ends: list[tuple[float, int, int]] = []
         """(moment, job, version) of each end; entries of older versions are stale."""
-        self._eventful = bool(failures or drifts or self._watch or stack.powering.active)
+        self._eventful = bool(failures or drifts or self._watch or stack.powering.active or self._online is not None)
         """Whether anything can happen besides arrivals and ends; most runs need not ask at every event."""
         self._wake_s = _NEVER
         self._awake: list[tuple[float, int]] = []
@@ -95,7 +102,19 @@ class Simulation:
         self._spared: set[int] = set()
         """Nodes that slept through a failure: its repair is none."""
         self._counts = dict.fromkeys(
-            ("events", "preemptions", "moves", "resizes", "node_failures", "arrived", "ended", "sleeps", "rentals"), 0
+            (
+                "events",
+                "preemptions",
+                "moves",
+                "resizes",
+                "node_failures",
+                "arrived",
+                "ended",
+                "sleeps",
+                "rentals",
+                "evictions",
+            ),
+            0,
         )
         self._ended_gpu_s = 0.0
         self._ended_energy_j = 0.0
@@ -107,12 +126,19 @@ class Simulation:
         if job.work is not None and job.gpus:
             left_s, nodes = self._left_now_s(job), self._nodes_of(job)
             run_s = job.work.run_s(left_s, job.epoch, len(job.gpus), nodes)
+            if job.speed > 0.0:
+                run_s *= job.work.speed(job.epoch, len(job.gpus), nodes) / job.speed  # slow GPUs, in all epochs alike
             return max(0.0, job.progress_from_s - self._view.now_s) + run_s
         return job.end_s - self._view.now_s if job.gpus else job.left_s
 
     def paid_gpu_s(self) -> float:
         """GPU-seconds paid for so far."""
         return self._meters.paid_gpu_s
+
+    def fleet(self) -> Fleet:
+        """The services on their GPUs, as metered."""
+        assert self._online is not None
+        return self._online.fleet(self._view.now_s)
 
     def report(self, state: JobState) -> Report | None:
         """What a job says of its training."""
@@ -172,9 +198,14 @@ class Simulation:
             if job.gpus:
                 self._bank(job)
                 self._meters.regauge(job)
+        for node, since_s in self._view.rented_s.items():
+            self._meters.settle(node, self._view.now_s - since_s)
         audit(self._rows, self._meters, self._counts, active, self._ended_gpu_s, self._ended_energy_j)
         jobs = self._rows.frame()
         summary = summarise(jobs, self._meters, self._counts, self._cluster, wall_s)
+        if self._online is not None:
+            self._online.settle(self._view.now_s)
+            summary.update(self._online.summary())
         return Result(
             policy=self._stack.spec,
             cluster=self._cluster.describe(),
@@ -182,8 +213,9 @@ class Simulation:
             summary=summary,
             jobs=jobs,
             timeline=self._meters.timeline(),
-            notes=(*self._trace.notes, *self._about_gpus(), *self._stack.sizing.notes),
+            notes=(*self._trace.notes, *self._about_rent(), *self._about_gpus(), *self._stack.sizing.notes),
             history=learnt.to_dict() if (learnt := self._stack.sharing.learnt) is not None else None,
+            fleet=self._online.timeline() if self._online is not None else None,
         )
 
     # -- the clock -------------------------------------------------------------------------------------------------
@@ -227,7 +259,8 @@ class Simulation:
         """The next failure, repair, drift, node that has woken, or look at a running job."""
         looks = self._looks
         awake_s = self._awake[0][0] if self._awake else _NEVER
-        return min(self._failures.next_s, self._truth.next_s, awake_s, looks[0][0] if looks else _NEVER)
+        online_s = self._online.next_s if self._online is not None else _NEVER
+        return min(self._failures.next_s, self._truth.next_s, awake_s, online_s, looks[0][0] if looks else _NEVER)
 
     def _at_round(self, moment_s: float, slack: float = 0.0) -> float:
         """The first round at or after a moment; the moment itself where there are no rounds."""
@@ -312,7 +345,7 @@ class Simulation:
     def _start(self, place: Place) -> None:
         view = self._view
         job = cast(SimJob, view.waiting[place.job_id])
-        view.start(job, place.gpus, shared=place.shared)
+        view.start(job, place.gpus, shared=place.shared, sm_share=place.sm_share)
         now_s = view.now_s
         if job.starts == 1:
             job.first_start_s = job.progress_from_s = now_s
@@ -320,19 +353,23 @@ class Simulation:
             job.progress_from_s = now_s + job.job.profile.restart_s
         job.run_from_s = job.progress_from_s
         self._meters.started(job)
+        if self._online is not None:
+            self._online.started(job, now_s)
         self._set_speed(job)
         if place.shared:
             self._retime_neighbours(place.gpus, job)
 
-    def _stop(self, job: SimJob, *, failed: bool = False) -> None:
+    def _stop(self, job: SimJob, *, failed: bool = False, evicted: bool = False) -> None:
         now_s, gpus, shared = self._view.now_s, job.gpus, job.shared
         job.progress(now_s)
         if failed:
             job.lose_progress(now_s)
         job.version += 1
         job.held_s += now_s - job.since_s
-        self._view.stop(job, returned=failed)
+        self._view.stop(job, returned=failed or evicted)
         self._meters.stopped(job, gpus)
+        if self._online is not None:
+            self._online.left(job, gpus, now_s)
         if shared:
             self._retime_neighbours(gpus, job)
 
@@ -364,6 +401,8 @@ class Simulation:
         job.held_s += now_s - job.since_s
         self._view.end(job)
         meters.stopped(job, gpus)
+        if self._online is not None:
+            self._online.left(job, gpus, now_s)
         self._counts["events"] += 1
         self._counts["ended"] += 1
         self._ended_gpu_s += job.banked_gpu_s
@@ -377,7 +416,8 @@ class Simulation:
 
     def _set_speed(self, job: SimJob) -> None:
         """Speed and end from where it is and who else is there."""
-        neighbours = self._neighbours(job) if job.shared else ()
+        beside_service = self._online is not None
+        neighbours = self._neighbours(job) if job.shared and not beside_service else ()
         work, scaled, left_s = job.work, None, job.left_s
         last = True
         if work is not None:
@@ -385,6 +425,9 @@ class Simulation:
             left_s -= work.left_s[job.epoch + 1]
             last = job.epoch + 1 == len(work.training.samples)
         job.speed = speed(job.job, job.gpus, self._truth.cluster, neighbours, self._interference, scaled)
+        if self._online is not None:
+            # A service lasts as long as it lasts.
+            job.speed = 1.0 if job.job.kind == "service" else job.speed * self._online.throughput(job)
         run_s = left_s if job.speed == 1.0 else left_s / job.speed if job.speed > 0.0 else _NEVER
         job.end_s = job.progress_from_s + max(run_s, 0.0)
         job.version += 1
@@ -408,7 +451,11 @@ class Simulation:
     def _retime_neighbours(self, gpus: Placement, job: SimJob) -> None:
         on_gpu = self._view.on_gpu
         for job_id in dict.fromkeys(j for g in gpus for j in on_gpu[g] if j != job.job.id):
-            self._retime(cast(SimJob, self._view.running[job_id]))
+            neighbour = cast(SimJob, self._view.running[job_id])
+            if neighbour.job.kind == "service" and self._online is not None:
+                self._meters.regauge(neighbour)
+            else:
+                self._retime(neighbour)
 
     def _retime(self, job: SimJob) -> None:
         """It runs on at another speed."""
@@ -416,6 +463,17 @@ class Simulation:
         self._set_speed(job)
         self._meters.regauge(job)
         self._view.changes.retimed.append(job)
+
+    def _retime_beside(self, job: SimJob, until_s: float) -> None:
+        """The load of the service beside it has changed. Ends after the next look need not be known yet."""
+        assert self._online is not None
+        job.progress(self._view.now_s)
+        alone = speed(job.job, job.gpus, self._truth.cluster)
+        job.speed = alone * self._online.throughput(job)
+        job.end_s = max(job.progress_from_s, self._view.now_s) + (job.left_s / job.speed if job.speed > 0.0 else _NEVER)
+        job.version += 1
+        if job.end_s <= until_s:
+            heapq.heappush(self._ends, (job.end_s, job.job.id, job.version))
 
     # -- what happens to the world -----------------------------------------------------------------------------------
 
@@ -430,6 +488,11 @@ class Simulation:
                 self._retime(cast(SimJob, self._view.running[job_id]))
         elif self._awake and next_s == self._awake[0][0]:
             self._view.awake(heapq.heappop(self._awake)[1])
+        elif self._online is not None and next_s == self._online.next_s:
+            for job in self._online.advance(self._view.now_s):
+                self._counts["evictions"] += 1
+                job.preemptions += 1
+                self._stop(job, evicted=True)
         else:
             self._look()
 
@@ -475,6 +538,12 @@ class Simulation:
         now_s = self._view.now_s
         job.banked_gpu_s = job.attained_gpu_s(now_s)
         job.since_s = now_s
+
+    def _about_rent(self) -> list[str]:
+        """A rented cluster that nobody gives back."""
+        if self._cluster.rental is None or self._rents:
+            return []
+        return ["the nodes are rented, but the policy keeps and pays all of them throughout; powering=rent does not"]
 
     def _about_gpus(self) -> list[str]:
         """What an operator should know: GPUs without a score, and GPUs that are far too slow."""

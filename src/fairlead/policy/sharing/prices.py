@@ -51,9 +51,7 @@ def core_prices(rows: Ints, cols: Ints, value: NDArray[np.float64], partner: Int
     return least.astype(np.float32), most.astype(np.float32)
 
 
-def _least(
-    rows: Ints, cols: Ints, value: NDArray[np.float64], partner: Ints, count: int
-) -> NDArray[np.float64]:
+def _least(rows: Ints, cols: Ints, value: NDArray[np.float64], partner: Ints, count: int) -> NDArray[np.float64]:
     """Least prices of `count` columns."""
     prices = np.zeros(count + 1)  # the last is the price of staying alone
     if not len(value):

@@ -19,7 +19,7 @@ from fairlead.model.goodput import BatchLimits, GradientStats, PerfParams, goodp
 from fairlead.model.goodput_fit import Fit, StepMeasurement, fit
 from fairlead.model.job import Job
 from fairlead.model.profile import Profile
-from fairlead.model.training import Training, packed_nodes, split_batch
+from fairlead.model.training import FixedBatch, Training, packed_nodes, split_batch
 from fairlead.policy.view import JobState, Report, View
 
 _REFIT = 1.15
@@ -134,7 +134,7 @@ class Kind:
             self._model = self._application(self.fit.params)
         if self.batch:
             local, again = split_batch(self.limits, self.batch, replicas)
-            if local < self.limits.local_min:
+            if not self.limits.local_min <= local <= self.limits.local_max:
                 return 0.0
             noise = self._model.epochs[epoch]
             return float(goodput(self.fit_params, noise, self.limits.initial, replicas, nodes, local, again))
@@ -195,6 +195,8 @@ class Curves:
         found = self.kinds.get(key)
         if found is None:
             prior = job.profile.training if self._known else None
+            if key[1] and isinstance(prior, Application):
+                prior = FixedBatch(prior, key[1])
             found = self.kinds[key] = Kind(job.profile, key[1], prior)
             if prior is not None:
                 found.epochs = len(prior.samples)

@@ -58,7 +58,7 @@ class Pollux(Interval):
         costs = power_mean_costs(states, self._speedups(states, goodputs, gpus, view), self._widths, self.p, view.now_s)
         found = best_widths(costs, self._widths, max(gpus, most))
         if self.target > 0.0:
-            self._autoscale(found, goodputs, gpus, view)
+            self._autoscale(found, goodputs, self._alone(states, view), gpus, view)
             gpus = min(gpus, self._nodes * node_gpus)
         return found.widths(gpus)
 
@@ -75,8 +75,16 @@ class Pollux(Interval):
             rows.append(row / at_fair if at_fair > 0.0 else row)
         return np.array(rows)
 
-    def _autoscale(self, found: Allocation, goodputs: Floats, gpus: int, view: View) -> None:
-        utility = self._utility(found, goodputs, max(1, gpus))
+    def _alone(self, states: Sequence[JobState], view: View) -> list[float]:
+        """Goodputs on one GPU, whether or not a job may run on so few."""
+        assert view.epochs is not None
+        kinds = [self._curves.kind(s.job) for s in states]
+        return [
+            k.goodput(view.epochs.done(s) if k.epochs > 1 else 0, 1, 1) for k, s in zip(kinds, states, strict=True)
+        ]
+
+    def _autoscale(self, found: Allocation, goodputs: Floats, alone: Sequence[float], gpus: int, view: View) -> None:
+        utility = self._utility(found, goodputs, alone, max(1, gpus))
         self._utilities.append(utility)
         if gpus and len(self._utilities) < _WINDOW and view.rented_s:
             return
@@ -85,14 +93,15 @@ class Pollux(Interval):
         if gpus and abs(mean - self.target) <= 0.15:
             return
         node_gpus = view.cluster.node_gpus
-        sizes = range(1, len(view.cluster.nodes) + 1)
-        off = [abs(self._utility(found, goodputs, n * node_gpus) - self.target) for n in sizes]
+        sizes = [min(n * node_gpus, view.cluster.gpus) for n in range(1, len(view.cluster.nodes) + 1)]
+        off = [abs(self._utility(found, goodputs, alone, n) - self.target) for n in sizes]
         self._nodes = 1 + int(np.argmin(off))
         self._utilities.clear()
 
-    def _utility(self, found: Allocation, goodputs: Floats, gpus: int) -> float:
+    def _utility(self, found: Allocation, goodputs: Floats, alone: Sequence[float], gpus: int) -> float:
         """Speedups over one GPU, per GPU."""
         chosen = found.widths(gpus)
         at = {k: i for i, k in enumerate(self._widths)}
-        speedups = (row[at[k]] / row[0] for row, k in zip(goodputs, chosen, strict=True) if k and row[0] > 0.0)
+        jobs = zip(goodputs, alone, chosen, strict=True)
+        speedups = (row[at[k]] / one for row, one, k in jobs if k and one > 0.0)
         return float(sum(speedups)) / gpus

@@ -1,0 +1,102 @@
+"""What sharings of services and offline jobs have in common: a service per GPU, at most one offline job beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from fairlead.model.placement import Placement
+from fairlead.policy.pool import Pool
+from fairlead.policy.queue import Queue
+from fairlead.policy.stages import Sharing, option
+from fairlead.policy.view import Fleet, JobState, View
+
+
+@dataclass
+class Beside(Sharing):
+    """Services on GPUs of their own, where they stay; offline jobs on empty GPUs, else where they are assigned to.
+
+    Offline jobs of several GPUs, and those whose memory does not fit beside any service, use empty GPUs only.
+    """
+
+    memory: float = option(0.85, "the part of a GPU's memory that the service and the job beside it may fill")
+    shares: ClassVar[bool] = True
+    at_once: ClassVar[bool] = True
+    _assigned: dict[int, tuple[int, float]] = field(default_factory=dict, init=False, repr=False)
+    """The GPU of a waiting job and the share of SMs that it gets there."""
+
+    _services: dict[int, None] = field(default_factory=dict, init=False, repr=False)
+    """Services that wait."""
+    _primed: bool = field(default=False, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.memory <= 1.0:
+            raise ValueError(f"memory={self.memory:g}: above 0, at most 1")
+
+    def assign(self, queue: Queue, view: View) -> None:
+        """Give waiting jobs a GPU beside a service, in `_assigned`."""
+
+    def chosen(self, queue: Queue, view: View) -> Iterable[int]:
+        """Services first; then whoever has a GPU, or may find an empty one."""
+        if not self._primed:
+            self._primed = True
+            came: Iterable[JobState] = view.waiting.values()
+        else:
+            came = (*view.changes.arrived, *view.changes.returned)
+        for state in came:
+            if state.job.kind == "service":
+                self._services[state.job.id] = None
+        services = [j for j in self._services if j in view.waiting]
+        self._services = dict.fromkeys(services)
+        if view.meter is not None:
+            self.assign(queue, view)
+        # Who is not assigned tries empty GPUs, as long as there are any.
+        free = max(0, view.free.count - len(services))
+        rest = [e.state.job.id for e in queue.firsts(free)] if free else []
+        return (*services, *self._assigned, *(j for j in rest if j not in self._assigned and j not in services))
+
+    def offers(self, state: JobState, width: int, pool: Pool, view: View) -> Iterable[Pool | Placement]:
+        """An empty GPU for a service; the assigned GPU for an offline job, else an empty one."""
+        assigned = self._assigned.pop(state.job.id, None)
+        if assigned is not None and len(view.on_gpu[assigned[0]]) == 1:
+            self._share = assigned[1]
+            yield (assigned[0],)
+            return
+        self._share = 1.0
+        if pool.count >= width:
+            yield pool
+
+    def sm_share(self, state: JobState, gpus: Placement, view: View) -> float:
+        """What goes with the assignment."""
+        return self._share
+
+    def open_gpus(self, fleet: Fleet) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Positions in the fleet that may receive an offline job now."""
+        return np.flatnonzero(fleet.accepts & (fleet.offline < 0))
+
+    def candidates(self, queue: Queue, count: int) -> list[JobState]:
+        """The first waiting offline jobs of one GPU."""
+        return [e.state for e in queue.firsts(count) if e.state.job.kind != "service" and e.width == 1]
+
+    def first_fit(
+        self, waiting: Iterable[JobState], fleet: Fleet, places: list[int], shares: Sequence[float], view: View
+    ) -> None:
+        """Everybody gets the first place whose memory holds both."""
+        for state in waiting:
+            if not places:
+                return
+            needs = self.job_memory_frac(state, view)
+            at = next((p for p in places if fleet.memory_frac[p] + needs <= self.memory), None)
+            if at is not None:
+                places.remove(at)
+                self._assigned[state.job.id] = (int(fleet.gpu[at]), float(shares[at]))
+
+    def job_memory_frac(self, state: JobState, view: View) -> float:
+        """Of a GPU, as declared."""
+        solo = state.job.profile.solo
+        if state.job.memory_mib:
+            return state.job.memory_mib / view.cluster.least_memory_mib
+        return solo.memory_frac if solo is not None else 0.0
