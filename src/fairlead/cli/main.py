@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from fairlead.cli import compare, history, measure, policies, reproduce, simulate, traces, widths
+from fairlead.cli import compare, doctor, history, measure, policies, predictor, reproduce, simulate, traces, widths
 from fairlead.cli.console import say
 from fairlead.errors import FairleadError
 
@@ -70,9 +70,11 @@ app.command("compare")(compare.compare)
 app.command("policies")(policies.policies)
 app.command("reproduce")(reproduce.reproduce)
 app.command("widths")(widths.widths)
+app.command("doctor")(doctor.doctor)
 app.add_typer(traces.app, name="traces")
 app.add_typer(measure.app, name="measure")
 app.add_typer(history.app, name="history")
+app.add_typer(predictor.app, name="predictor")
 
 
 def _show_version(wanted: bool) -> None:
