@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.errors import InputError
-from fairlead.model.cluster import Cluster, parse_shape
+from fairlead.model.cluster import Cluster, Rental, parse_rental, parse_shape
 from fairlead.model.files import load_cluster, load_variability, save_variability
 from fairlead.model.variability import Variability
 
@@ -65,6 +65,36 @@ def test_a_wrong_cluster_file_names_the_field(tmp_path: Path, content: str, mess
     file.write_text(content)
     with pytest.raises(InputError, match=message):
         load_cluster(str(file))
+
+
+@pytest.mark.parametrize(
+    ("text", "rental"),
+    [
+        ("default", Rental()),
+        ("boot=300", Rental(boot_s=300.0)),
+        (" step = 3600 , minimum=0", Rental(minimum_s=0.0, step_s=3600.0)),
+        ("boot_s=1,minimum_s=2,step_s=3", Rental(1.0, 2.0, 3.0)),
+    ],
+)
+def test_rental_terms_are_read_and_may_be_left_out(text: str, rental: Rental) -> None:
+    assert parse_rental(text) == rental
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"unknown term ''\nhint: default, or some of boot=120,minimum=60,step=1"),
+        ("yes", "unknown term 'yes'"),
+        ("boot=1,price=2", "unknown term 'price'"),
+        ("boot", "boot is '', expected seconds"),
+        ("boot=1,boot_s=2", "twice"),
+        ("boot=nan", "boot_s=nan"),
+        ("step=inf", "step_s=inf"),
+    ],
+)
+def test_wrong_rental_terms_are_explained(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_rental(text)
 
 
 NODES = '[[nodes]]\ncount = 2\ngpus = 2\nnames = ["left", "right"]\nuuids = ["GPU-a", "GPU-b", "GPU-c", "GPU-d"]\n'

@@ -22,6 +22,9 @@ EXTRA_OPTIONS = [
     "ordering=las,sharing=eaco,powering=sleep:after_s=20",
     "ordering=fifo:backfill=greedy,sharing=gandiva,placing=spread",
     "powering=sleep:after_s=10:reserve=1,ordering=fifo:backfill=greedy",
+    "sizing=boa:budget=3,powering=rent",
+    "sizing=pollux:target=0.5,powering=rent:linger_s=30",
+    "sizing=equal,powering=sleep:after_s=10",
 ]
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fairlead.errors import InputError
 from fairlead.model.placement import Placement
 from fairlead.policy.plan import NO_FREE_GPU, Place, Plan
 from fairlead.policy.view import JobState, View
@@ -48,6 +49,11 @@ class Elastic:
         """One decision; the pool of the view is left as the plan leaves it."""
         self._absorb(stack, view)
         nodes = stack.sizing.nodes(view)
+        if nodes is not None and stack.powering.active and not stack.powering.rents:
+            raise InputError(
+                "sizing says how many nodes to have, but the nodes that sleep are woken for jobs only",
+                hint="powering=rent goes with it, or a sizing without a target",
+            )
         leaving = self._leaving(view, nodes) if stack.powering.rents and nodes is not None else frozenset()
         withheld: list[Placement] = []
         unmet = self._sort_out(stack, view, plan, leaving, withheld)
@@ -133,7 +139,7 @@ class Elastic:
         withheld.append(tuple(g for g in gpus if node_of[g] in leaving))
 
     def _missing_gpus(self, unmet: _Unmet, view: View) -> int:
-        """What everybody wants beyond the pool and the GPUs that growing jobs have; they lose those that are drained."""
+        """What everybody wants beyond the pool and the GPUs that growing jobs have, less those that are drained."""
         anew = sum(self.wants[s.job.id] for s in (*unmet.placed_anew, *unmet.waiting))
         return anew + sum(self.wants[s.job.id] - len(view.usable(s.gpus)) for s in unmet.growing)
 

@@ -212,7 +212,8 @@ class Timeline:
 
     def frame(self, now_s: float, integrals: tuple[float, ...]) -> pl.DataFrame:
         """Means between the rows."""
-        rows = self._rows if self._rows[-1][0] == now_s else [*self._rows, (now_s, integrals)]
+        # What is billed at the very end comes after the last row was written: the integrals as they are now count.
+        rows = [*(row for row in self._rows if row[0] < now_s), (now_s, integrals)]
         pairs = list(itertools.pairwise(rows))
         columns: dict[str, list[float]] = {"start_s": [a[0] for a, _ in pairs], "end_s": [b[0] for _, b in pairs]}
         for i, name in enumerate(_GAUGES):

@@ -86,6 +86,13 @@ def test_a_burst_of_five_times_the_load_brings_it_to_the_floor_within_a_second()
     assert rate.rate_frac == 0.05
 
 
+def test_a_service_that_is_content_lets_its_neighbour_fill_the_gpu() -> None:
+    rate = LaunchRate()
+    for _ in range(100):
+        rate.update(1.0, 1.0, Pressure.NONE)
+    assert rate.rate_frac == 1.0
+
+
 def test_nothing_is_raised_blindly() -> None:
     rate = LaunchRate()
     rate.update(1.0, 0.5)
@@ -143,7 +150,7 @@ def test_with_a_gpu_that_answers_it_settles_at_the_target(online_frac: float, of
     rate, found = LaunchRate(), []
     for _ in range(500):
         util_frac = min(1.0, online_frac + offline_frac * rate.rate_frac)
-        found.append(rate.update(1.0, util_frac, Pressure.NONE))
+        found.append(rate.update(1.0, util_frac))
     assert found == sorted(found)
     assert found[-1] == found[-100]
     assert found[-1] == 1.0 or online_frac + offline_frac * found[-1] >= 0.88

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from fairlead.policy.view import View
 
 
 class IdleNodes:
-    """The nodes with all their GPUs free, as of the last look at the pool."""
+    """The nodes with all their GPUs free, or drained and empty, as of the last look at the pool."""
 
     def __init__(self) -> None:
         self.since_s: dict[int, float] = {}
@@ -14,15 +16,20 @@ class IdleNodes:
         self._idle = 0
         """Bit mask of the same nodes."""
         self._of_size: dict[int, int] = {}
+        self._drained = 0
 
     def notice(self, view: View) -> None:
         """Look at the pool as it is now."""
-        if not self._of_size:
-            for number, spec in enumerate(view.cluster.nodes):
-                self._of_size[spec.gpus] = self._of_size.get(spec.gpus, 0) | 1 << number
+        if not self._of_size or len(view.drained) != self._drained:
+            self._measure(view)
         idle = 0
         for gpus, nodes in self._of_size.items():
             idle |= view.free.by_count[gpus] & nodes
+        for gpu in view.drained:
+            # The pool does not show these: a job may still be there, and a node without others looks idle when off.
+            node = view.cluster.node_of[gpu]
+            if view.on_gpu[gpu] or node in view.asleep or node in view.waking or node in view.down:
+                idle &= ~(1 << node)
         changed, self._idle = idle ^ self._idle, idle
         while changed:
             low = changed & -changed
@@ -32,3 +39,11 @@ class IdleNodes:
                 self.since_s[node] = view.now_s
             else:
                 self.since_s.pop(node, None)
+
+    def _measure(self, view: View) -> None:
+        self._drained = len(view.drained)
+        drained = Counter(view.cluster.node_of[g] for g in view.drained)
+        self._of_size.clear()
+        for number, spec in enumerate(view.cluster.nodes):
+            usable = spec.gpus - drained[number]
+            self._of_size[usable] = self._of_size.get(usable, 0) | 1 << number

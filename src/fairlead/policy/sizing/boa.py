@@ -99,6 +99,8 @@ class Boa(Sizing):
             self._widths = usual_widths(view.cluster.node_gpus, min(self.widest, view.cluster.gpus))
         active = (*view.running.values(), *view.waiting.values())
         self._take_note(view, active if first else changes.arrived)
+        if not self._curves.kinds:
+            return {}  # something happened to a node before the first job came
         unheard = first or any(self._is_unheard(s) for s in changes.arrived)
         if view.now_s >= self._due_s or unheard:
             self._compute(view)

@@ -68,11 +68,10 @@ class Interval(Sizing):
 
     def _gpus(self, view: View) -> int:
         """GPUs to share out; nodes that sleep are on soon where jobs want them."""
-        asleep = () if self._sized else (*view.asleep, *view.waking)
+        asleep = () if self._sized(view) else (*view.asleep, *view.waking)
         return view.up_gpus + sum(view.cluster.nodes[n].gpus for n in asleep)
 
-    @property
-    def _sized(self) -> bool:
+    def _sized(self, view: View) -> bool:
         """Whether it also says how many nodes there are."""
         return False
 

@@ -60,7 +60,8 @@ class Optimus(Interval):
         kind = self._curves.kind(state.job)
         if kind.epochs == 1 and kind.declared:
             assert view.oracle is not None
-            speed = state.job.profile.speedup(len(state.gpus) or state.job.gpus)
+            nodes = len({view.cluster.node_of[g] for g in state.gpus})
+            speed = kind.goodput(0, len(state.gpus) or state.job.gpus, nodes)
             left = view.oracle.remaining_s(state) * speed
             row = self._curves.row(state, 0, self._widths, view.cluster.node_gpus)
             return [left / g if g > 0.0 else float("inf") for g in row]

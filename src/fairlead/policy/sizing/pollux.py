@@ -41,23 +41,24 @@ class Pollux(Interval):
         if not 0.0 <= self.target < 1.0 or self.p >= 0.0:
             raise ValueError(f"target={self.target:g}, p={self.p:g}: a target from 0 to below 1, p below 0")
 
-    @property
-    def _sized(self) -> bool:
-        return self.target > 0.0
+    def _sized(self, view: View) -> bool:
+        # Where nodes are not rented nobody follows the number of them that it names.
+        return self.target > 0.0 and view.cluster.rental is not None
 
     def nodes(self, view: View) -> int | None:
         """The size that autoscaling has found; none without jobs."""
-        if not self._sized:
+        if not self._sized(view):
             return None
         return self._nodes if view.running or view.waiting else 0
 
     def choose(self, states: Sequence[JobState], gpus: int, view: View) -> list[int]:
         """The optimum of the power mean."""
         goodputs, node_gpus = self._goodputs(states, view), view.cluster.node_gpus
-        most = view.cluster.gpus if self.target > 0.0 else gpus
+        sized = self._sized(view)
+        most = view.cluster.gpus if sized else gpus
         costs = power_mean_costs(states, self._speedups(states, goodputs, gpus, view), self._widths, self.p, view.now_s)
         found = best_widths(costs, self._widths, max(gpus, most))
-        if self.target > 0.0:
+        if sized:
             self._autoscale(found, goodputs, self._alone(states, view), gpus, view)
             gpus = min(gpus, self._nodes * node_gpus)
         return found.widths(gpus)
@@ -79,9 +80,7 @@ class Pollux(Interval):
         """Goodputs on one GPU, whether or not a job may run on so few."""
         assert view.epochs is not None
         kinds = [self._curves.kind(s.job) for s in states]
-        return [
-            k.goodput(view.epochs.done(s) if k.epochs > 1 else 0, 1, 1) for k, s in zip(kinds, states, strict=True)
-        ]
+        return [k.goodput(view.epochs.done(s) if k.epochs > 1 else 0, 1, 1) for k, s in zip(kinds, states, strict=True)]
 
     def _autoscale(self, found: Allocation, goodputs: Floats, alone: Sequence[float], gpus: int, view: View) -> None:
         utility = self._utility(found, goodputs, alone, max(1, gpus))
