@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 from fairlead import traces
 from fairlead.errors import InputError, did_you_mean
-from fairlead.model.cluster import Cluster
+from fairlead.measure.applications import load_applications
+from fairlead.model.cluster import Cluster, Rental, parse_rental
 from fairlead.model.files import load_cluster, load_variability
 from fairlead.model.interference import BUILT_IN, Interference, built_in, load_interference, save_interference
 from fairlead.model.profile import Locality
+from fairlead.model.training import Training
 from fairlead.sim.carbon import parse_carbon
 from fairlead.sim.failures import Failures
 from fairlead.sim.parallel import run_all
@@ -26,6 +29,7 @@ from fairlead.traces import Trace
 
 DEFAULT_CLUSTER = "16x4"
 DEFAULT_INTERFERENCE = "eaco"
+_SHOWN = 5
 
 
 class Options(TypedDict, total=False):
@@ -35,6 +39,10 @@ class Options(TypedDict, total=False):
     """Decide only every so many seconds; without it, at every event."""
     seed: int
     """Of all that is random."""
+    rent: str | Rental | None
+    """The cluster's nodes are rented on these terms: `default`, or some of `boot=120,minimum=60,step=1` in seconds."""
+    applications: str | Path | Mapping[str, Training] | None
+    """How applications train, epoch by epoch: a folder in the layout of Pollux's measurements, or a csv."""
     variability: str | Path | None
     """A file of GPU scores: what policies believe, and what is true unless said otherwise."""
     true_variability: str | Path | None
@@ -125,6 +133,9 @@ def _runs(
     _check_values(options)
     if not isinstance(cluster, Cluster):
         cluster = load_cluster(str(cluster))
+    rent = options.get("rent")
+    if rent is not None:
+        cluster = cluster.rented(rent if isinstance(rent, Rental) else parse_rental(rent))
     believed, true = options.get("variability"), options.get("true_variability")
     if believed is not None:
         cluster = cluster.with_variability(load_variability(Path(believed), cluster))
@@ -136,7 +147,12 @@ def _runs(
         failures = Failures(mtbf_h) if repair_h is None else Failures(mtbf_h, repair_h)
     history, carbon = options.get("history"), options.get("carbon")
     truth = _table(options.get("interference") or DEFAULT_INTERFERENCE)
+    known = options.get("applications")
+    if isinstance(known, str | Path):
+        known = load_applications(known)
     read = _read(trace, options.get("skip_bad_rows", False), options.get("wrap", True))
+    if known is not None:
+        read = _trained(read, known, cluster)
     _check_classes(options.get("locality"), read)
     return [
         Run(
@@ -168,6 +184,18 @@ def _table(name: str | Path) -> Interference:
     if not path.exists() and not path.suffix:
         raise InputError(f"unknown table {str(name)!r}", hint=f"{did_you_mean(str(name), BUILT_IN)}, or a file")
     return load_interference(path)
+
+
+def _trained(trace: Trace, known: Mapping[str, Training], cluster: Cluster) -> Trace:
+    """The trace with what is known of its applications, and a note of what is not used or not known."""
+    used = set(trace.frame["model"].unique())
+    notes = []
+    if unused := sorted(set(known) - used):
+        notes.append(f"no job of the trace uses these applications: {', '.join(unused)}")
+    if others := sorted(used - set(known)):
+        shown = ", ".join(others[:_SHOWN]) + (f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else "")
+        notes.append(f"nothing is known of how these train, their jobs run as their profile says: {shown}")
+    return replace(trace.training(known, cluster.node_gpus), notes=(*trace.notes, *notes))
 
 
 def _check_classes(locality: Locality | None, trace: Trace) -> None:

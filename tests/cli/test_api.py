@@ -8,6 +8,8 @@ import pytest
 import fairlead
 from fairlead import traces
 from fairlead.errors import InputError
+from fairlead.model.cluster import Rental
+from fairlead.model.training import GoodputTable
 
 
 def test_three_lines_give_a_frame_of_jobs(trace_file: Path) -> None:
@@ -62,11 +64,30 @@ def test_an_error_in_a_worker_arrives_as_it_is(monkeypatch: pytest.MonkeyPatch) 
         ({"mtbf_h": 0.0}, "mtbf_h"),
         ({"repair_h": 1.0}, "mtbf_h"),
         ({"mtbf_h": 1.0, "repair_h": -1.0}, "repair_h"),
+        ({"rent": "boot=-1"}, "boot_s=-1"),
+        ({"applications": "nosuch.csv"}, "nosuch.csv"),
     ],
 )
-def test_a_bad_value_is_named(options: dict[str, float], named: str) -> None:
+def test_a_bad_value_is_named(options: dict[str, object], named: str) -> None:
     with pytest.raises(InputError, match=named):
         fairlead.simulate(**options)  # type: ignore[arg-type]
+
+
+def test_rent_and_applications_may_be_values_instead_of_texts() -> None:
+    trace = traces.load("synthetic:poisson:rate_per_h=60:mean_s=600:elastic=true:jobs=30")
+    known = {"BERT": GoodputTable("BERT", (500.0, 500.0), (1, 4), ((1.0, 3.0), (1.0, 2.0)))}
+    runs = [
+        fairlead.compare(
+            ["boa:budget=16,powering=rent", "pollux,powering=rent"],
+            trace, "8x4:T4", rent=rent, applications=known, restart_s=10.0, workers=workers,
+        )
+        for rent, workers in ((Rental(boot_s=30.0), 1), ("boot=30", 2))
+    ]  # fmt: skip
+    for one, other in zip(*runs, strict=True):
+        assert one.jobs.equals(other.jobs)
+        assert one.summary["node_rentals"] > 0
+    trained = runs[0][0].jobs.filter(model="BERT")
+    assert trained["duration_s"].to_list() == [1000.0] * trained.height
 
 
 @pytest.mark.parametrize("policies", [[], "fifo", ["fifo", "fifo"]])

@@ -146,7 +146,10 @@ def test_on_gavels_held_out_pairs_the_mlp_matches_well(shared_data: Path) -> Non
     assert mlp.throughput.mae < 0.4 * mean.throughput.mae
     assert mlp.throughput.spearman > 0.85
     assert mlp.matching_frac is not None
-    assert mlp.matching_known_frac is not None
-    # Every weight predicted: 0.90 measured, against 0.75 for any matching. Four fifths measured: 0.987 (mean: 0.960).
+    assert mlp.matching_trained_frac is not None
+    # In use: one model trained on four fifths of the pairs predicts all of them, 0.981 measured (any matching: 0.75).
+    # Every weight predicted by a model that has not seen that pair: 0.90.
+    assert mean.matching_trained_frac is not None
+    assert mean.matching_trained_frac < 0.85
+    assert mlp.matching_trained_frac >= 0.95
     assert mlp.matching_frac >= 0.87
-    assert mlp.matching_known_frac >= 0.97

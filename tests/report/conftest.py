@@ -30,6 +30,7 @@ def _timeline(intervals: int, slowness: float) -> pl.DataFrame:
             "running_jobs": 10 * wave,
             "waiting_jobs": 20 * slowness * wave,
             "power_w": 6_000 + 3_900 * wave,
+            "paid_gpus": 4 + 30 * wave,
         }
     )
 

@@ -31,3 +31,10 @@ def test_deadlines_and_failures_are_shown_only_where_there_are_some() -> None:
     quiet = {metric.key: 0 for metric in COMPARED}
     assert "late_jobs" not in {metric.key for metric in shown(COMPARED, [quiet])}
     assert "late_jobs" in {metric.key for metric in shown(COMPARED, [quiet, {**quiet, "late_jobs": 2}])}
+
+
+def test_what_is_paid_is_shown_only_where_nodes_are_rented() -> None:
+    owned = {metric.key: 1 for metric in COMPARED} | {"node_rentals": 0}
+    paid = {"gpus_paid_mean", "gpu_hours_paid", "node_rentals"}
+    assert not paid & {metric.key for metric in shown(COMPARED, [owned])}
+    assert paid <= {metric.key for metric in shown(COMPARED, [owned, {**owned, "node_rentals": 3}])}

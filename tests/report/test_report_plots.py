@@ -55,3 +55,14 @@ def test_the_clusters_size_is_drawn_where_it_is_known(make_result: MakeResult) -
     busy = next(plot for plot in plots.PLOTS if plot.name == "gpus-busy")
     axes = plots.figure(busy, {"a": make_result(gpus=64)}).axes[0]
     assert 64 in axes.lines[0].get_ydata()
+
+
+def test_paid_gpus_are_drawn_where_nodes_are_rented(make_result: MakeResult) -> None:
+    busy = next(plot for plot in plots.PLOTS if plot.name == "gpus-busy")
+    runs = {"a": make_result(gpus=640, node_rentals=5), "b": make_result(gpus=640)}
+    figure = plots.figure(busy, runs)
+    [axes] = figure.axes
+    assert "paid" in axes.get_ylabel()
+    assert len(axes.patches) == 4  # a line of busy and one of paid GPUs for each
+    assert axes.get_ylim()[1] < 640  # not the size that nobody rents
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b"]

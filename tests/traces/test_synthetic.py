@@ -98,6 +98,24 @@ def test_services_last_the_whole_horizon():
     assert frame["gpus"].to_list() == [1, 1, 1]
 
 
+@pytest.mark.parametrize("name", ["poisson", "daily", "bursts", "philly"])
+def test_elastic_jobs_run_on_1_to_64_gpus_and_each_application_scales_in_its_own_way(name):
+    rigid, elastic = generate(name, jobs=60, seed=3), generate(f"{name}:elastic=true", jobs=60, seed=3)
+    assert elastic.frame.drop("min_gpus", "max_gpus").equals(rigid.frame.drop("min_gpus", "max_gpus"))
+    assert set(elastic.frame["min_gpus"]) == {1}
+    assert set(elastic.frame["max_gpus"]) == {64}
+    assert describe(rigid)["elastic_frac"] == 0
+    speedups = [elastic.profile(model).speedup for model in MODELS]
+    assert len({s(8) for s in speedups}) == len(MODELS)
+    assert all(s(1) == pytest.approx(1) and 1 < s(8) < s(64) < 64 for s in speedups)
+    assert elastic.profile("BERT").app_class == rigid.profile("BERT").app_class
+    assert generate(f"{name}:elastic=false", jobs=60, seed=3).frame.equals(rigid.frame)
+
+
+def test_an_elastic_job_that_asks_for_more_than_64_gpus_may_have_them():
+    assert set(generate("poisson:gpus=80:elastic=true", jobs=3).frame["max_gpus"]) == {80}
+
+
 def test_request_rate_is_a_daily_wave():
     assert request_rate(14 * 3600) == pytest.approx(32)
     assert request_rate(2 * 3600) == pytest.approx(8)
@@ -140,6 +158,8 @@ def test_options_may_be_separated_by_commas_and_win_over_arguments():
         ("poisson:gpus", "found 'gpus', expected option=value"),
         ("poisson:gpus=1:gpus=2", "more than once"),
         ("poisson:jobs=0", "option jobs"),
+        ("poisson:elastic=maybe", "option elastic: found 'maybe', expected one of false, true"),
+        ("services:elastic=true", "no option 'elastic'"),
         ("daily:amplitude=2", "a number from 0 to 1"),
         ("bursts:mean_batch=0.5", "1 or more"),
         ("philly:load=0", "option load"),

@@ -50,6 +50,24 @@ ClusterOption = Annotated[
     str,
     typer.Option("--cluster", metavar="SHAPE|FILE", help="NODESxGPUS[:model] or a TOML file.", rich_help_panel=_INPUT),
 ]
+RentOption = Annotated[
+    str | None,
+    typer.Option(
+        "--rent",
+        metavar="TERMS",
+        help="The cluster's nodes are rented: default, or terms in seconds, boot=120,minimum=60,step=1.",
+        rich_help_panel=_INPUT,
+    ),
+]
+ApplicationsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--applications",
+        metavar="DIR|FILE",
+        help="How applications train, epoch by epoch: Pollux's measurements, or a csv of goodputs.",
+        rich_help_panel=_INPUT,
+    ),
+]
 RoundOption = Annotated[
     float | None,
     typer.Option("--round-s", help="Decide every so many seconds, not at every event.", rich_help_panel=_INPUT),

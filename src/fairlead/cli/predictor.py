@@ -120,10 +120,10 @@ def _show(about: dict[str, Any], found: Sequence[Evaluation], json: bool) -> Non
 
     table = Table(box=None, pad_edge=False)
     heads = ("method", "held out", "pairs", "throughput MAE", "RMSE", "R2", "Spearman")
-    for head in (*heads, "slowdown MAE", "RMSE", "R2", "Spearman", "matching", "measured else"):
+    for head in (*heads, "slowdown MAE", "RMSE", "R2", "Spearman", "matching unseen", "matching in use"):
         table.add_column(head, justify="left" if head in heads[:2] else "right")
     for one in found:
         scores = [f"{x:.3f}" for s in (one.throughput, one.slowdown) for x in (s.mae, s.rmse, s.r2, s.spearman)]
-        reached = ["–" if x is None else f"{x:.1%}" for x in (one.matching_frac, one.matching_known_frac)]
+        reached = ["–" if x is None else f"{x:.1%}" for x in (one.matching_frac, one.matching_trained_frac)]
         table.add_row(one.method, one.held_out, f"{one.pairs:,}", *scores, *reached)
     stdout_console().print(table)

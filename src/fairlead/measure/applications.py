@@ -27,5 +27,5 @@ def load_applications(path: str | Path) -> Mapping[str, Training]:
         raise InputError(f"applications {path}: the folder has no {_FITTED}", hint=_HINT)
     try:
         return read_applications(path)
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise InputError(f"applications {path}: not as Pollux's measurements are: {error!r}", hint=_HINT) from error

@@ -89,15 +89,17 @@ class Rental:
     """Rentals are billed in whole multiples of it."""
 
     def __post_init__(self) -> None:
-        if not (0.0 <= self.boot_s < float("inf") and 0.0 <= self.minimum_s < float("inf") and self.step_s > 0.0):
+        finite = all(math.isfinite(term) for term in (self.boot_s, self.minimum_s, self.step_s))
+        if not finite or self.boot_s < 0.0 or self.minimum_s < 0.0 or self.step_s <= 0.0:
             raise InputError(
                 f"rental with boot_s={self.boot_s:g}, minimum_s={self.minimum_s:g}, step_s={self.step_s:g}",
-                hint="seconds, 0 or more; step_s above 0",
+                hint="finite seconds, 0 or more; step_s above 0",
             )
 
     def billed_s(self, held_s: float) -> float:
         """What is billed for a node that was held that long."""
-        return max(self.minimum_s, math.ceil(held_s / self.step_s - 1e-9) * self.step_s)
+        # A microsecond of slack: given back at the end of a step, by a clock that rounds, it costs no further step.
+        return max(0, math.ceil((max(self.minimum_s, held_s) - 1e-6) / self.step_s)) * self.step_s
 
 
 @dataclass(frozen=True)
@@ -225,3 +227,26 @@ def parse_shape(text: str) -> Cluster:
         model = gpu_model_named(match[3] or DEFAULT_GPU_MODEL)
         nodes = (*nodes, *make_nodes(count, gpus, model, first=len(nodes)))
     return Cluster(tuple(nodes))
+
+
+_TERMS = ("boot_s", "minimum_s", "step_s")
+_TERMS_HINT = "default, or some of boot=120,minimum=60,step=1"
+
+
+def parse_rental(text: str) -> Rental:
+    """`default`, or terms in seconds of which any may be left out: `boot=120,minimum=60,step=1`."""
+    if text.strip() == "default":
+        return Rental()
+    terms: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, value = (word.strip() for word in part.partition("="))
+        field_name = f"{name.removesuffix('_s')}_s"
+        if field_name not in _TERMS:
+            raise InputError(f"rent {text!r}: unknown term {name!r}", hint=_TERMS_HINT)
+        if field_name in terms:
+            raise InputError(f"rent {text!r} gives {name} twice")
+        try:
+            terms[field_name] = float(value)
+        except ValueError:
+            raise InputError(f"rent {text!r}: {name} is {value!r}, expected seconds", hint=_TERMS_HINT) from None
+    return Rental(**terms)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import csv
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -81,7 +81,7 @@ class FixedBatch:
     def goodput_at(self, epoch: int, replicas: int, nodes: int) -> float:
         """At that batch."""
         local, again = self._split(replicas)
-        if local < self.app.limits.local_min:
+        if not self.app.limits.local_min <= local <= self.app.limits.local_max:
             return 0.0
         steps, limits = self.app.steps_model(replicas, nodes), self.app.limits
         return float(goodput(steps, self.app.epochs[epoch], limits.initial, replicas, nodes, local, again))
@@ -97,6 +97,8 @@ class FixedBatch:
 def split_batch(limits: BatchLimits, batch: int, replicas: int) -> tuple[int, int]:
     """(local batch, accumulation steps) of a total batch over that many replicas."""
     share = math.ceil(batch / replicas)
+    if not limits.accumulate:
+        return share, 0
     again = math.ceil(share / limits.local_max) - 1
     if replicas == 1 and batch > limits.initial:
         again = max(1, again)  # a single minibatch says nothing of the gradient's variance
@@ -131,32 +133,83 @@ def interpolated(xs: tuple[int, ...], ys: tuple[float, ...], x: int) -> float:
     return ys[i - 1] + (ys[i] - ys[i - 1]) * (x - xs[i - 1]) / (xs[i] - xs[i - 1])
 
 
-def read_goodput_tables(path: str | Path, samples: Mapping[str, tuple[float, ...]]) -> dict[str, GoodputTable]:
-    """Tables from a csv with the columns app, epoch, gpus, goodput_samples_per_s; `samples` are those of each epoch."""
-    found: dict[str, dict[int, dict[int, float]]] = {}
+_COLUMNS = ("app", "epoch", "gpus", "goodput_samples_per_s")
+_TABLE_HINT = "a csv with the columns app, epoch, gpus, goodput_samples_per_s, samples"
+
+
+@dataclass(slots=True)
+class _Measured:
+    """What a file says of one application."""
+
+    by_epoch: dict[int, dict[int, float]] = field(default_factory=dict)
+    """Goodput by epoch and GPUs."""
+    samples: dict[int, float] = field(default_factory=dict)
+
+
+def read_goodput_tables(
+    path: str | Path, samples: Mapping[str, tuple[float, ...]] | None = None
+) -> dict[str, GoodputTable]:
+    """Tables from a csv with the columns app, epoch, gpus, goodput_samples_per_s and samples.
+
+    `samples` are those of each epoch, the same in all its rows; given as an argument, the file need not have them.
+    """
+    found: dict[str, _Measured] = {}
     try:
-        with Path(path).open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
-                of_epoch = found.setdefault(row["app"], {}).setdefault(int(row["epoch"]), {})
-                of_epoch[int(row["gpus"])] = float(row["goodput_samples_per_s"])
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            _check_columns(path, reader.fieldnames or (), samples is not None)
+            for row in reader:
+                try:
+                    _add_row(found, row)
+                except (TypeError, ValueError) as error:
+                    # A row that is too short has None in its last columns.
+                    said = f"{path} is no table of goodputs: line {reader.line_num}: {error}"
+                    raise InputError(said, hint=_TABLE_HINT) from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
-    except (KeyError, ValueError) as error:
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path} is no csv file: {error}", hint=_TABLE_HINT) from None
+    if not found:
+        raise InputError(f"{path} has no rows", hint=_TABLE_HINT)
+    return {name: _table(str(path), name, one, (samples or {}).get(name)) for name, one in found.items()}
+
+
+def _check_columns(path: str | Path, columns: Sequence[str], samples_given: bool) -> None:
+    needed = _COLUMNS if samples_given else (*_COLUMNS, "samples")
+    if lacking := [name for name in needed if name not in columns]:
+        raise InputError(f"{path} is no table of goodputs: it lacks {', '.join(lacking)}", hint=_TABLE_HINT)
+
+
+def _add_row(found: dict[str, _Measured], row: Mapping[str, str]) -> None:
+    name, epoch, gpus, speed = row["app"], int(row["epoch"]), int(row["gpus"]), float(row["goodput_samples_per_s"])
+    if not name or epoch < 0 or gpus < 1 or not 0.0 <= speed < math.inf:
+        raise ValueError(
+            f"app {name!r}, epoch {epoch}, gpus {gpus}, goodput {speed:g}: a name, 0 or more, 1 or more, 0 or more"
+        )
+    one = found.setdefault(name, _Measured())
+    if gpus in one.by_epoch.setdefault(epoch, {}):
+        raise ValueError(f"epoch {epoch} of {name} on {gpus} GPUs was there before")
+    one.by_epoch[epoch][gpus] = speed
+    if row.get("samples"):
+        samples = float(row["samples"])
+        if not 0.0 < samples < math.inf:
+            raise ValueError(f"samples {samples:g}: a number above 0")
+        if one.samples.setdefault(epoch, samples) != samples:
+            raise ValueError(f"epoch {epoch} of {name} has {samples:g} samples here and {one.samples[epoch]:g} before")
+
+
+def _table(path: str, name: str, one: _Measured, samples: tuple[float, ...] | None) -> GoodputTable:
+    epochs = len(one.by_epoch)
+    if sorted(one.by_epoch) != list(range(epochs)):
+        raise InputError(f"{path}: the epochs of {name} are not 0 to {epochs - 1}")
+    if samples is None and len(one.samples) == epochs:
+        samples = tuple(one.samples[e] for e in range(epochs))
+    if samples is None or len(samples) < epochs:
         raise InputError(
-            f"{path} is no table of goodputs: {error}", hint="columns app, epoch, gpus, goodput_samples_per_s"
-        ) from error
-    return {name: _table(str(path), name, by_epoch, samples) for name, by_epoch in found.items()}
-
-
-def _table(
-    path: str, name: str, by_epoch: Mapping[int, Mapping[int, float]], samples: Mapping[str, tuple[float, ...]]
-) -> GoodputTable:
-    if name not in samples or len(samples[name]) < len(by_epoch):
-        raise InputError(f"{path}: nothing is known of the epochs of {name}")
-    if sorted(by_epoch) != list(range(len(by_epoch))):
-        raise InputError(f"{path}: the epochs of {name} are not 0 to {len(by_epoch) - 1}")
-    widths = tuple(sorted(set.intersection(*(set(points) for points in by_epoch.values()))))
-    if not widths or widths[0] != 1:
+            f"{path}: nothing is known of the epochs of {name}: their samples are missing", hint=_TABLE_HINT
+        )
+    widths = tuple(sorted(set.intersection(*(set(points) for points in one.by_epoch.values()))))
+    goodputs = tuple(tuple(one.by_epoch[e][k] for k in widths) for e in range(epochs))
+    if not widths or widths[0] != 1 or not all(row[0] > 0.0 for row in goodputs):
         raise InputError(f"{path}: {name} was not measured on one GPU in every epoch")
-    goodputs = tuple(tuple(by_epoch[e][k] for k in widths) for e in range(len(by_epoch)))
-    return GoodputTable(name, samples[name][: len(by_epoch)], widths, goodputs)
+    return GoodputTable(name, samples[:epochs], widths, goodputs)

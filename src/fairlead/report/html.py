@@ -53,14 +53,14 @@ def _headlines(runs: Runs) -> str:
     cards = []
     for metric in shown(COMPARED, summaries):
         winners = best(metric, summaries)
-        if metric.key in ("mean_jct_s", "p99_jct_s", "makespan_s", "energy_j") and winners:
+        if metric.key in ("mean_jct_s", "p99_jct_s", "makespan_s", "gpus_paid_mean", "energy_j") and winners:
             names_won = ", ".join(names[n] for n in sorted(winners))
             cards.append(_card(f"best {metric.title}", metric.text(summaries[min(winners)]), names_won))
     return f'<div class="cards">{"".join(cards)}</div>' if cards else ""
 
 
 def _cards(result: Result) -> str:
-    chosen = ("mean_jct_s", "mean_wait_s", "gpu_busy_frac", "energy_j")
+    chosen = ("mean_jct_s", "mean_wait_s", "gpu_busy_frac", "gpus_paid_mean", "energy_j")
     metrics = {metric.key: metric for metric in shown(COMPARED, [result.summary])}
     cards = [_card(metrics[key].title, metrics[key].text(result.summary), "") for key in chosen if key in metrics]
     return f'<div class="cards">{"".join(cards)}</div>'

@@ -24,6 +24,8 @@ class Metric:
     """Where a page is too narrow for all, those of the highest rank go first."""
     only_if_any: bool = False
     """Say nothing where it is zero in every run: no deadlines, no failures."""
+    only_if_rented: bool = False
+    """Say nothing where no run has rented a node."""
 
     def text(self, summary: Summary) -> str:
         """The value as people read it."""
@@ -38,8 +40,12 @@ COMPARED = (
     Metric("makespan_s", "makespan", units.duration, "low", rank=2),
     Metric("gpu_busy_frac", "GPUs busy", units.fraction, "high", rank=4),
     Metric("energy_j", "energy", units.energy, "low", rank=5),
+    Metric("gpus_paid_mean", "GPUs paid", units.digits, "low", rank=1, only_if_rented=True),
+    Metric("gpu_hours_paid", "GPU-hours paid", units.hours, "low", rank=11, only_if_rented=True),
     Metric("cost_usd", "cost", units.money, "low", rank=9),
+    Metric("node_rentals", "node rentals", units.count, rank=12, only_if_rented=True),
     Metric("preemptions", "preemptions", units.count, "low", rank=6),
+    Metric("resizes", "resizes", units.count, rank=10, only_if_any=True),
     Metric("worst_fairness", "worst fairness", units.ratio, "low", rank=8),
     Metric("late_jobs", "late jobs", units.count, "low", rank=6, only_if_any=True),
     Metric("node_failures", "node failures", units.count, rank=10, only_if_any=True),
@@ -66,6 +72,7 @@ GROUPS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
             Metric("worst_fairness", "worst finish-time fairness", units.ratio),
             Metric("preemptions", "preemptions", units.count),
             Metric("moves", "moves", units.count, only_if_any=True),
+            Metric("resizes", "resizes", units.count, only_if_any=True),
             Metric("node_failures", "node failures", units.count, only_if_any=True),
         ),
     ),
@@ -75,6 +82,9 @@ GROUPS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
             Metric("gpu_busy_frac", "busy", units.fraction),
             Metric("gpu_activity_frac", "active", units.fraction),
             Metric("gpu_hours", "GPU-hours", units.hours),
+            Metric("gpu_hours_paid", "GPU-hours paid", units.hours, only_if_rented=True),
+            Metric("gpus_paid_mean", "GPUs paid on average", units.digits, only_if_rented=True),
+            Metric("node_rentals", "node rentals", units.count, only_if_rented=True),
             Metric("energy_j", "energy", units.energy),
             Metric("cost_usd", "cost", units.money),
         ),
@@ -90,10 +100,17 @@ GROUPS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
 """What is said of one run, by theme."""
 
 
+def rented(summaries: Sequence[Summary]) -> bool:
+    """Whether some run has rented nodes."""
+    return any(summary.get("node_rentals") for summary in summaries)
+
+
 def shown(metrics: Sequence[Metric], summaries: Sequence[Summary]) -> list[Metric]:
     """Those metrics that some run has, and that have something to say."""
 
     def says_something(metric: Metric) -> bool:
+        if metric.only_if_rented and not rented(summaries):
+            return False
         values = [summary.get(metric.key) for summary in summaries]
         return any(values) if metric.only_if_any else any(value is not None for value in values)
 

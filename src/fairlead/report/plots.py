@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.report import units
+from fairlead.report.metrics import rented
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -157,6 +158,11 @@ def _draw_jct(axes: Axes, runs: Runs) -> None:
 def _draw_busy(axes: Axes, runs: Runs) -> None:
     _over_time(axes, runs, "busy_gpus")
     axes.set_ylabel("GPUs busy")
+    if rented([r.summary for r in runs.values()]):
+        # The size is then what could be rented at most, which says little and would flatten the lines.
+        _over_time(axes, runs, "paid_gpus", thin=True)
+        axes.set_ylabel("GPUs busy (thin: paid)")
+        return
     gpus = max(int(r.summary.get("gpus", 0)) for r in runs.values())
     if gpus:
         axes.axhline(gpus, color="#8a94a3", linewidth=1, linestyle=(0, (2, 2)))
@@ -175,8 +181,8 @@ def _draw_power(axes: Axes, runs: Runs) -> None:
     axes.set_ylabel(f"power ({unit})")
 
 
-def _over_time(axes: Axes, runs: Runs, column: str, divide_by: float = 1.0) -> None:
-    """A step line per run."""
+def _over_time(axes: Axes, runs: Runs, column: str, divide_by: float = 1.0, *, thin: bool = False) -> None:
+    """A step line per run; thin where it goes with another line of the same run."""
     lines = {name: _steps(result, column) for name, result in runs.items()}
     end_s = max((float(edges[-1]) for edges, _ in lines.values()), default=1.0)
     seconds, unit = units.axis_scale(end_s, units.duration)
@@ -185,8 +191,10 @@ def _over_time(axes: Axes, runs: Runs, column: str, divide_by: float = 1.0) -> N
             bins = max(1, round(_TIME_BINS * float(edges[-1] - edges[0]) / (end_s - float(edges[0]))))
             edges, values = _rebinned(edges, values, bins)
         line = _line(number, name)
-        axes.stairs(values / divide_by, edges / seconds, baseline=None, linewidth=1.6, **line)
-        if len(lines) == 1:
+        if thin:
+            line |= {"label": None, "alpha": 0.75}
+        axes.stairs(values / divide_by, edges / seconds, baseline=None, linewidth=0.7 if thin else 1.6, **line)
+        if len(lines) == 1 and not thin:
             axes.stairs(values / divide_by, edges / seconds, fill=True, alpha=0.12, color=line["color"])
     axes.set_xlabel(f"time ({unit})")
     axes.set_xlim(left=0)
@@ -216,7 +224,12 @@ def _finite(values: NDArray[Any]) -> Floats:
 
 PLOTS = (
     Plot("jct-cdf", "Job completion time", "Share of jobs done within a time; further left is better.", _draw_jct),
-    Plot("gpus-busy", "GPUs busy", "GPUs that a job holds; the dashed line is the cluster's size.", _draw_busy),
+    Plot(
+        "gpus-busy",
+        "GPUs busy",
+        "GPUs that a job holds. Dashed: the cluster's size. Thin, where nodes are rented: GPUs paid for.",
+        _draw_busy,
+    ),
     Plot("queue", "Queue", "Jobs that wait for their GPUs; lower is better.", _draw_queue),
     Plot("power", "Power", "What all nodes draw together, idle GPUs included.", _draw_power),
 )

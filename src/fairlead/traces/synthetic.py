@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from fairlead.errors import InputError, did_you_mean
+from fairlead.model.profile import Amdahl, Profile, profile_named
 from fairlead.traces import draws, philly_like
 from fairlead.traces.options import Option, above_0, between, one_of, split_spec, values_of, whole_from
 from fairlead.traces.trace import Trace
@@ -28,6 +29,11 @@ Values = Mapping[str, Any]
 Make = Callable[[np.random.Generator, int, Values], dict[str, Any]]
 MODELS = ("resnet50", "vgg19", "DCGAN", "BERT", "GPT2", "PointNet")
 """The applications of synthetic jobs: those with a built-in profile, all as often."""
+PARALLEL_FRACS = {"resnet50": 0.94, "vgg19": 0.9, "DCGAN": 0.78, "BERT": 0.96, "GPT2": 0.98, "PointNet": 0.5}
+"""Of elastic jobs, Amdahl's parallel fraction. Made up, but as far apart as those of Pollux's six applications, whose
+speedups on 16 T4 (4 for the least) come to 0.98, 0.96, 0.94, 0.94, 0.78 and 0.51 (formats/pollux.py)."""
+ELASTIC_GPUS = 64
+"""The most that an elastic job can use, unless it asks for more."""
 _DEFAULT_CV = 2.0
 _CV_BY_DEFAULT = 0.0
 """How an option that was not given reads; no size distribution has it as a value."""
@@ -65,8 +71,13 @@ def generate(spec: str, *, jobs: int | None = None, seed: int = 0) -> Trace:
     columns = generator.make(rng, count, values)
     model = pl.Series(MODELS)[rng.integers(len(MODELS), size=count)]
     frame = pl.DataFrame({"job_id": pl.int_range(count, eager=True).cast(pl.String), "model": model, **columns})
+    profiles: dict[str, Profile] = {}
+    if values.get("elastic") == "true":
+        most = pl.max_horizontal("gpus", pl.lit(ELASTIC_GPUS))
+        frame = frame.with_columns(pl.lit(1).alias("min_gpus"), most.alias("max_gpus"))
+        profiles = {m: replace(profile_named(m), speedup=Amdahl(f)) for m, f in PARALLEL_FRACS.items()}
     said = ":".join([name, *(f"{key}={value}" for key, value in {"jobs": count, **asked}.items())])
-    return Trace.from_columns(frame, format="synthetic", source=f"synthetic:{said}")
+    return Trace.from_columns(frame, format="synthetic", source=f"synthetic:{said}", profiles=profiles)
 
 
 def builtin_demo() -> Trace:
@@ -134,12 +145,14 @@ def _services(_rng: np.random.Generator, jobs: int, values: Values) -> dict[str,
     }
 
 
+_ELASTIC = one_of("false", "true")
 _PLAIN_OPTIONS: dict[str, Option] = {
     "rate_per_h": above_0(20.0, "jobs per hour"),
     "mean_s": above_0(3600.0, "a mean duration in seconds"),
     "gpus": whole_from(1, 1, "a whole number of GPUs"),
     "size": one_of("exponential", "deterministic", "lognormal", "hyperexponential"),
     "cv": Option(_CV_BY_DEFAULT, "a coefficient of variation above 0", lambda x: x > 0 and math.isfinite(x)),
+    "elastic": _ELASTIC,
 }
 GENERATORS: dict[str, Generator] = {
     "poisson": Generator("Poisson arrivals, one width", _poisson, _PLAIN_OPTIONS),
@@ -161,6 +174,7 @@ GENERATORS: dict[str, Generator] = {
             "cluster_gpus": whole_from(1, 64, "a whole number of GPUs"),
             "max_gpus": whole_from(0, 0, "the widest job (0: as wide as the cluster)"),
             "max_s": Option(5e6, "the longest job in seconds, 1 or more", lambda x: 1 <= x < math.inf),
+            "elastic": _ELASTIC,
         },
     ),
     "services": Generator("services that last the whole horizon", _services, {"horizon_h": above_0(24.0, "hours")}, 8),
