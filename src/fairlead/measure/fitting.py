@@ -69,7 +69,7 @@ def fit_trees(
     value = np.zeros((trees, inner + 1, 2), dtype=np.float32)
     for tree in range(trees):
         rows = np.sort(rng.permutation(len(x))[: max(2, int(sampled * len(x)))])
-        usable = rng.random(x.shape[1]) < 0.6
+        usable = np.asarray(rng.random(x.shape[1]) < 0.6)
         if not usable.any():
             usable[:] = True
         node = np.zeros(len(x), dtype=np.int64)

@@ -65,10 +65,12 @@ class Pairs:
 
     def take(self, rows: NDArray[Any]) -> Pairs:
         """Some rows, by number or by mask."""
-        plain = {
+        plain: dict[str, Any] = {
             name: getattr(self, name)[rows] for name in self.__dataclass_fields__ if name not in ("service", "offline")
         }
-        sides = {side: {n: c[rows] for n, c in getattr(self, side).items()} for side in ("service", "offline")}
+        sides: dict[str, Any] = {
+            side: {n: c[rows] for n, c in getattr(self, side).items()} for side in ("service", "offline")
+        }
         return replace(self, **plain, **sides)
 
     def of(self, gpu_model: str | None) -> Pairs:

@@ -225,7 +225,7 @@ class Mlp:
             h = h @ weight
             h += bias
             np.maximum(h, 0.0, out=h)
-        return h @ self.weight4[m] + self.bias4[m]
+        return np.asarray(h @ self.weight4[m] + self.bias4[m])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All numbers, by name."""

@@ -11,8 +11,10 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
+
+import polars as pl
 
 from fairlead.errors import InputError, RunError
 from fairlead.model.cluster import Cluster
@@ -41,6 +43,8 @@ from fairlead.traces.trace import Trace
 _NEVER = float("inf")
 _PROGRESS_EVERY = 500
 _SHOWN = 5
+_IDLE_EVENTS = 20_000
+"""So many failures, repairs and decisions in a row with nobody running or to come: the policy never starts them."""
 _LOOK_AFTER_S = 60.0
 """Iteration times are believed after this long: some hundred iterations."""
 
@@ -206,6 +210,9 @@ class Simulation:
         if self._online is not None:
             self._online.settle(self._view.now_s)
             summary.update(self._online.summary())
+            others = jobs.filter(pl.col("kind") != "service")
+            summary["offline_mean_jct_s"] = others["jct_s"].mean()
+            summary["offline_makespan_s"] = others["finish_s"].max()
         return Result(
             policy=self._stack.spec,
             cluster=self._cluster.describe(),
@@ -216,6 +223,7 @@ class Simulation:
             notes=(*self._trace.notes, *self._about_rent(), *self._about_gpus(), *self._stack.sizing.notes),
             history=learnt.to_dict() if (learnt := self._stack.sharing.learnt) is not None else None,
             fleet=self._online.timeline() if self._online is not None else None,
+            evictions=self._online.evicted() if self._online is not None else None,
         )
 
     # -- the clock -------------------------------------------------------------------------------------------------
@@ -225,14 +233,21 @@ class Simulation:
         total = len(rows)
         arrival = next(self._arrivals, None)
         arrival_s = self._at_round(arrival[0].submit_s) if arrival else _NEVER
-        reported = 0
+        reported = idle = 0
         while rows.finished < total:
+            idle = 0 if view.running or arrival is not None else idle + 1
             end_s = ends[0][0] if ends else _NEVER
             world_s = self._at_round(self._next_in_world_s()) if self._eventful else _NEVER
             now_s = min(arrival_s, end_s, self._wake_s, world_s)
-            if now_s == _NEVER:
+            if now_s == _NEVER and not view.waiting:
                 raise RunError(
-                    f"{len(view.waiting)} jobs wait for ever: {self._names()}", hint="the policy never starts them"
+                    f"{len(view.running)} jobs run without progress: {self._names(view.running)}",
+                    hint="no batch of theirs feeds the GPUs that the policy gives them",
+                )
+            if now_s == _NEVER or idle > _IDLE_EVENTS:
+                raise RunError(
+                    f"{len(view.waiting)} jobs wait for ever: {self._names(view.waiting)}",
+                    hint="the policy never starts them",
                 )
             meters.advance(now_s)
             view.now_s = now_s
@@ -468,6 +483,9 @@ class Simulation:
         """The load of the service beside it has changed. Ends after the next look need not be known yet."""
         assert self._online is not None
         job.progress(self._view.now_s)
+        if job.work is not None:
+            self._set_speed(job)  # by epochs, each of which ends by itself
+            return
         alone = speed(job.job, job.gpus, self._truth.cluster)
         job.speed = alone * self._online.throughput(job)
         job.end_s = max(job.progress_from_s, self._view.now_s) + (job.left_s / job.speed if job.speed > 0.0 else _NEVER)
@@ -566,6 +584,6 @@ class Simulation:
         names = [self._cluster.gpu_name(g) for g in gpus[:_SHOWN]]
         return ", ".join(names) + (f" and {len(gpus) - _SHOWN} more" if len(gpus) > _SHOWN else "")
 
-    def _names(self) -> str:
-        names = [s.job.name for s in self._view.waiting.values()]
+    def _names(self, jobs: Mapping[int, JobState]) -> str:
+        names = [s.job.name for s in jobs.values()]
         return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
