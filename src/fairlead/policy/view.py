@@ -25,7 +25,10 @@ from fairlead.policy.scores import Scores
 class JobState:
     """A job that is in the system: what it is, where it runs and the service it has had."""
 
-    __slots__ = ("banked_gpu_s", "first_width", "gpus", "job", "shared", "since_s", "sm_share", "starts")
+    __slots__ = (
+        "banked_gpu_s", "first_width", "gpus", "job", "left_width", "shared", "since_s", "sm_share", "starts",
+        "taken_gpus",
+    )  # fmt: skip
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -40,6 +43,10 @@ class JobState:
         self.starts = 0
         self.first_width = 0
         """GPUs of its first run; 0 until it has started."""
+        self.taken_gpus = 0
+        """GPUs that it has started on or grown by, all together."""
+        self.left_width = 0
+        """GPUs of the run that it left last."""
 
     def attained_gpu_s(self, now_s: float) -> float:
         """GPU-seconds of service so far."""
@@ -242,6 +249,9 @@ class View:
         else:
             for g in gpus:
                 on_gpu[g] = (job_id,)
+        # A job that leaves and starts at one moment is resized or moved: it takes only what is new.
+        had = state.left_width if state.since_s == self.now_s else 0
+        state.taken_gpus += max(0, len(gpus) - had)
         state.gpus = gpus
         state.shared = shared
         state.since_s = self.now_s
@@ -332,6 +342,7 @@ class View:
             freed = tuple(g for g in freed if node_of[g] not in self.down and g not in self.drained)
         self.free.give(freed)
         state.banked_gpu_s += len(gpus) * (self.now_s - state.since_s)
+        state.left_width = len(gpus)
         state.gpus = NOWHERE
         state.shared = False
         state.since_s = self.now_s
