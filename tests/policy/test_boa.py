@@ -184,18 +184,25 @@ def test_the_controller_makes_up_for_what_was_spent_too_much_or_too_little() -> 
     bill = Bill()
     view = View(rented("2x4", boot_s=100.0), bill=bill)
     controller = BudgetController(budget=10.0, horizon_s=1000.0)
-    assert controller.aim(view) == 10.0
+
+    def price(now_s: float, paid: float, table: float = 0.5) -> float:
+        view.now_s, bill.paid = now_s, paid
+        controller.look(view)
+        return controller.price(table)
+
+    assert price(0.0, 0.0) == 0.5
     assert controller.start_s == 100.0  # a boot, before anything is known
-    view.now_s, bill.paid = 500.0, 6000.0  # a thousand GPU-seconds too much
-    assert controller.aim(view) == pytest.approx(9.0)
-    bill.paid = 4000.0
-    assert controller.aim(view) == pytest.approx(11.0)
-    bill.paid = 1e6
-    assert controller.aim(view) == 2.5
-    view.now_s = 1e6
-    bill.paid = 0.0
-    assert controller.aim(view) == 30.0
-    assert BudgetController(10.0, 1000.0).aim(View(rented("2x4"))) == 10.0  # nobody keeps the books
+    assert price(500.0, 15000.0) == pytest.approx(12.0)  # the budget of a horizon too much
+    assert price(500.0, 5000.0) == pytest.approx(0.5)
+    assert price(2000.0, 10000.0) == pytest.approx(0.5 / 24.0)
+    assert price(500.0, 1e9) == pytest.approx(50.0)
+    assert price(1e9, 0.0) == pytest.approx(0.005)
+    # Where the table has no price the budget was thought to buy everything.
+    assert price(500.0, 15000.0, table=0.0) == pytest.approx(0.024)
+    assert price(1e9, 0.0, table=0.0) == 0.0
+    books = BudgetController(10.0, 1000.0)
+    books.look(View(rented("2x4")))  # nobody keeps any
+    assert books.price(0.5) == 0.5
 
 
 def test_the_cost_of_a_start_is_what_is_paid_without_use_for_each_gpu_started_on() -> None:
@@ -206,11 +213,11 @@ def test_the_cost_of_a_start_is_what_is_paid_without_use_for_each_gpu_started_on
     view.arrive(state)
     view.start(state, (0, 1, 2, 3))
     view.now_s, bill.paid = 50.0, 360.0  # 160 without use
-    controller.aim(view)
+    controller.look(view)
     assert controller.start_s == pytest.approx((64 * 100 + 160) / (64 + 4))
     view.end(state)
     controller.ended(state)
-    controller.aim(view)
+    controller.look(view)
     assert controller.start_s == pytest.approx((64 * 100 + 160) / (64 + 4))
 
 

@@ -25,8 +25,8 @@ _LEARNING_S = 60.0
 """How soon after a width is tried for the first time the widths are computed anew."""
 _TURN = (math.sqrt(5.0) - 1.0) / 2.0
 """Steps of this size fall evenly into 0 to 1: which of two mixed plans a job gets."""
-_THRIFTY = 1e6
-"""A price at which only GPU-seconds count."""
+_THRIFTY = 10.0
+"""A price at which hardly anything but GPU-seconds counts; with what is owed it rises further, or falls."""
 
 
 @dataclass(slots=True)
@@ -49,7 +49,8 @@ class Boa(Sizing):
     and their curves follows a table: the width of every kind in every epoch, restarts counted. Nobody queues; nodes are
     rented for what the widths add up to (`powering=rent`). Rates, sizes and curves are learnt while jobs run, and the
     table is computed anew, every `every_s` seconds at first and ever more rarely. A controller compares what is really
-    paid, boot, idle and restarts included, with the budget, and aims the table so that the average comes out.
+    paid, boot, idle and restarts included, with the budget, and makes GPUs dearer or cheaper so that the average comes
+    out.
 
     A running job changes its width when what it saves by that, to its end, is more than the restart costs. Until
     something is known of a kind, its jobs start on one GPU and double while it is worth it. A budget below what the
@@ -61,7 +62,7 @@ class Boa(Sizing):
     budget: float = option(32.0, "GPUs to pay for on average")
     every_s: float = option(600.0, "seconds between computations of the widths, at first")
     rarest_s: float = option(1800.0, "seconds between computations of the widths, in the long run")
-    horizon_s: float = option(28800.0, "seconds over which what was spent too much or too little is made up for")
+    horizon_s: float = option(28800.0, "GPUs are 24 times as dear when the budget of so many seconds is owed")
     widest: int = option(64, "no job gets more GPUs than this")
     known: bool = option(False, "curves were measured beforehand, nothing needs to be learnt")
     types: str = option("", "a file of [[type]] tables, as of `fairlead widths`: first estimates of rates and sizes")
@@ -160,17 +161,18 @@ class Boa(Sizing):
         self._computed += 1
         self._due_s = view.now_s + self._interval_s
         self._interval_s = min(self._interval_s * 1.1, self.rarest_s)
-        aim = self._controller.aim(view)
+        self._controller.look(view)
         types, keys = [], []
         for key, kind in self._curves.kinds.items():
             types.append(self._type(key, kind, view))
             keys.append(key)
         try:
-            solved = solve_epochs(types, aim, tolerance=1e-6)
-            prices, frac = solved.prices, solved.frac
+            solved = solve_epochs(types, self.budget, tolerance=1e-6)
+            high, low = solved.prices
+            prices, frac = (self._controller.price(high), self._controller.price(low)), solved.frac
         except InfeasibleError:
             self._infeasible += 1
-            prices, frac = (_THRIFTY, _THRIFTY), 0.0
+            prices, frac = (self._controller.price(_THRIFTY),) * 2, 0.0
         paths = Paths(types)
         (cost, switch), (cost_fast, switch_fast) = (paths.to_go(price) for price in prices)
         for i, key in enumerate(keys):
