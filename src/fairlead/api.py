@@ -18,6 +18,7 @@ from fairlead.model.cluster import Cluster, Rental, parse_rental
 from fairlead.model.files import load_cluster, load_variability
 from fairlead.model.interference import BUILT_IN, Interference, built_in, load_interference, save_interference
 from fairlead.model.profile import Locality
+from fairlead.model.service_files import load_services
 from fairlead.model.training import Training
 from fairlead.sim.carbon import parse_carbon
 from fairlead.sim.failures import Failures
@@ -26,6 +27,7 @@ from fairlead.sim.result import Result
 from fairlead.sim.run import Progress, Run
 from fairlead.sim.truth import WATCHES, Watch, parse_drift
 from fairlead.traces import Trace
+from fairlead.traces.services import join_services
 
 DEFAULT_CLUSTER = "16x4"
 DEFAULT_INTERFERENCE = "eaco"
@@ -43,6 +45,8 @@ class Options(TypedDict, total=False):
     """The cluster's nodes are rented on these terms: `default`, or some of `boot=120,minimum=60,step=1` in seconds."""
     applications: str | Path | Mapping[str, Training] | None
     """How applications train, epoch by epoch: a folder in the layout of Pollux's measurements, or a csv."""
+    services: str | Path | None
+    """A TOML file of services that are on the cluster from the start, one GPU each."""
     variability: str | Path | None
     """A file of GPU scores: what policies believe, and what is true unless said otherwise."""
     true_variability: str | Path | None
@@ -153,6 +157,9 @@ def _runs(
     read = _read(trace, options.get("skip_bad_rows", False), options.get("wrap", True))
     if known is not None:
         read = _trained(read, known, cluster)
+    services = options.get("services")
+    if services is not None:
+        read = join_services(read, load_services(services))
     _check_classes(options.get("locality"), read)
     return [
         Run(

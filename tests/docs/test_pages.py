@@ -71,6 +71,16 @@ def test_every_figure_and_column_of_a_result_is_explained() -> None:
     assert timeline == result.timeline.columns
 
 
+def test_every_figure_of_services_is_explained() -> None:
+    plain = fairlead.simulate(make_trace([(0, 1, 10)]), "1x1")
+    served = fairlead.simulate("synthetic:fleet:services=2:hours=0.2", "1x2:T4")
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|", page.split("\n### With services\n")[1].split("\n## ")[0], re.MULTILINE)
+    assert set(rows) >= set(served.summary) - set(plain.summary)
+    assert served.fleet is not None
+    assert all(f"`{name}`" in page for name in served.fleet.columns)
+
+
 def test_every_column_format_and_generator_of_traces_is_explained() -> None:
     page = (ROOT / "docs" / "traces.md").read_text(encoding="utf-8")
     assert section(page, "Fairlead's own format") == list(SCHEMA)

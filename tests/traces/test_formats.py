@@ -59,8 +59,8 @@ def test_own_format_keeps_submit_times_and_fills_empty_cells(written):
     head = "job_id,submit_s,gpus,duration_s,model,kind,min_gpus,max_gpus,memory_mib,deadline_s,priority,user,gpu_frac\n"
     trace = load(written(head + "x,100,4,60,,,,,,,,,\ny,90,4,60,BERT,service,1,8,512.5,99,-2,ann,0.5\n"))
     assert trace.frame.rows() == [
-        ("y", 90.0, 4, 60.0, "BERT", "service", 1, 8, 512.5, 0.5, 99.0, -2, "ann"),
-        ("x", 100.0, 4, 60.0, "generic", "training", 4, 4, 0.0, 1.0, None, 0, ""),
+        ("y", 90.0, 4, 60.0, "BERT", "service", 1, 8, 512.5, 0.5, 99.0, -2, "ann", 0),
+        ("x", 100.0, 4, 60.0, "generic", "training", 4, 4, 0.0, 1.0, None, 0, "", 0),
     ]
 
 

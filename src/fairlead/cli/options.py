@@ -68,6 +68,15 @@ ApplicationsOption = Annotated[
         rich_help_panel=_INPUT,
     ),
 ]
+ServicesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--services",
+        metavar="FILE",
+        help="Services that are there from the start, a GPU each, as TOML; sharing=muxflow runs jobs beside them.",
+        rich_help_panel=_INPUT,
+    ),
+]
 RoundOption = Annotated[
     float | None,
     typer.Option("--round-s", help="Decide every so many seconds, not at every event.", rich_help_panel=_INPUT),

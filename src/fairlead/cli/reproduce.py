@@ -12,7 +12,7 @@ from fairlead.cli.console import print_json, progress_bar, say, stdout_console
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="The paper: eaco or pal.")],
+    paper: Annotated[str, typer.Argument(help="The paper: boa, eaco, muxflow or pal.")],
     data: Annotated[
         Path | None,
         typer.Option("--data", metavar="DIR", help="The folder of public data. Without it, synthetic data is made."),

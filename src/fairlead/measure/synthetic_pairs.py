@@ -1,17 +1,4 @@
-"""Invented pairs of a service and an offline job that follow a simple model of contention.
-
-    a_s, b_s    SM activity and memory bandwidth of the service alone (fractions of the GPU)
-    a_o, b_o    the same of the offline job alone
-    q           the share of the SMs that the offline job may use
-
-The job alone within its share runs at `c = min(1, q / occ_o)`, where `occ_o` is its occupancy: a job that does not
-fill the SMs feels the limit late. Beside the service it gets the SM time that the service leaves, and both slow down
-where together they want more bandwidth than there is, in proportion to how much each depends on it (m = b / (a + b)):
-
-    sm    = a_s + c * a_o               bw = b_s + c * b_o
-    throughput_frac = c * min(1, (1 - a_s) / (c * a_o)) ** 0.7 * max(1, bw) ** -(0.5 + m_o)
-    slowdown        = (1 + 0.35 * c * a_o * a_s + 0.5 * max(0, sm - 1)) * max(1, bw) ** (0.3 + m_s)
-
+"""Invented pairs of a service and an offline job that follow the simulator's model of contention (`model/contention`),
 times lognormal noise. The constants are plausible, not fitted to any GPU: the median slowdown is 1.12 (1.56 at the 95th
 percentile), the median throughput 0.85 (0.62 at the 5th).
 """
@@ -24,6 +11,7 @@ from numpy.typing import NDArray
 
 from fairlead.errors import InputError
 from fairlead.measure.pair_table import Pairs, pairs_from_frame
+from fairlead.model.contention import beside
 
 _PER_APPLICATION = 5
 
@@ -37,15 +25,13 @@ def synthetic_pairs(seed: int, n: int, *, noise: float = 0.03, gpu_model: str = 
     service, offline = _workloads(rng, count, 0.25, 0.01), _workloads(rng, count, 0.75, 0.2)
     s, o = np.divmod(rng.choice(count * count, size=n, replace=False), count)
     share = np.clip(1.0 - service["sm_activity_frac"][s] + 0.1 * rng.standard_normal(n), 0.1, 0.9)
-    a_s, b_s = service["sm_activity_frac"][s], service["bandwidth_frac"][s]
-    a_o, b_o = offline["sm_activity_frac"][o], offline["bandwidth_frac"][o]
-    c = np.minimum(1.0, share / offline["occupancy_frac"][o])
-    bandwidth = np.maximum(1.0, b_s + c * b_o)
-    kept = c * np.minimum(1.0, (1.0 - a_s) / (c * a_o)) ** 0.7 * bandwidth ** -(0.5 + b_o / (a_o + b_o))
-    over = np.maximum(0.0, a_s + c * a_o - 1.0)
-    slower = (1.0 + 0.35 * c * a_o * a_s + 0.5 * over) * bandwidth ** (0.3 + b_s / (a_s + b_s))
-    kept *= np.exp(noise * rng.standard_normal(n))
-    slower *= np.exp(noise * rng.standard_normal(n))
+    of_service, of_offline = (
+        [side[name][which] for name in ("utilisation_frac", "sm_activity_frac", "bandwidth_frac", "occupancy_frac")]
+        for side, which in ((service, s), (offline, o))
+    )
+    kept, slower = beside("mps", of_service, of_offline, share)
+    kept = kept * np.exp(noise * rng.standard_normal(n))
+    slower = slower * np.exp(noise * rng.standard_normal(n))
     columns: dict[str, object] = {
         "gpu_model": [gpu_model] * n,
         "sm_share_frac": share,

@@ -96,7 +96,7 @@ def _cell(metric: Metric, result: Result, is_best: bool) -> str:
 def _figures(runs: Runs) -> str:
     if not plots.available():
         return f'<p class="hint">{escape(plots.INSTALL_HINT)}</p>'
-    figures = "".join(_figure(plot, runs) for plot in plots.PLOTS)
+    figures = "".join(_figure(plot, runs) for plot in plots.of_runs(runs))
     return f'{_legend(runs) if len(runs) > 1 else ""}<div class="plots">{figures}</div>'
 
 
@@ -125,8 +125,11 @@ def _groups(runs: Runs) -> str:
     summaries = [result.summary for result in runs.values()]
     groups = []
     for group, metrics in GROUPS:
+        told = shown(metrics, summaries)
+        if not told:
+            continue
         rows = f'<tr class="group"><th colspan="{1 + len(runs)}">{escape(group)}</th></tr>'
-        for metric in shown(metrics, summaries):
+        for metric in told:
             cells = "".join(_cell(metric, result, False) for result in runs.values())
             rows += f'<tr><th scope="row">{escape(metric.title)}</th>{cells}</tr>'
         groups.append(f"<tbody>{rows}</tbody>")

@@ -1,4 +1,4 @@
-"""Four plots of one run or of several laid over each other: JCT, busy GPUs, queue and power.
+"""Plots of one run or of several laid over each other: JCT, busy GPUs, queue and power; with services, their GPUs.
 
 matplotlib is optional and slow to import, so it is imported where a figure is drawn, through its object-oriented API:
 no global state, no display.
@@ -19,6 +19,7 @@ from fairlead.report import units
 from fairlead.report.metrics import rented
 
 if TYPE_CHECKING:
+    import polars as pl
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -181,9 +182,27 @@ def _draw_power(axes: Axes, runs: Runs) -> None:
     axes.set_ylabel(f"power ({unit})")
 
 
-def _over_time(axes: Axes, runs: Runs, column: str, divide_by: float = 1.0, *, thin: bool = False) -> None:
+def _draw_fleet(axes: Axes, runs: Runs) -> None:
+    _over_time(axes, runs, "sm_activity_frac", divide_by=0.01, of="fleet")
+    axes.set_ylabel("SM activity (%)")
+
+
+def _draw_slowdown(axes: Axes, runs: Runs) -> None:
+    _over_time(axes, runs, "slowdown", of="fleet")
+    axes.set_ylabel("time of a request over alone")
+
+
+def _over_time(
+    axes: Axes,
+    runs: Runs,
+    column: str,
+    divide_by: float = 1.0,
+    *,
+    thin: bool = False,
+    of: Literal["timeline", "fleet"] = "timeline",
+) -> None:
     """A step line per run; thin where it goes with another line of the same run."""
-    lines = {name: _steps(result, column) for name, result in runs.items()}
+    lines = {name: _steps(getattr(result, of), column) for name, result in runs.items()}
     end_s = max((float(edges[-1]) for edges, _ in lines.values()), default=1.0)
     seconds, unit = units.axis_scale(end_s, units.duration)
     for number, (name, (edges, values)) in enumerate(lines.items()):
@@ -201,10 +220,9 @@ def _over_time(axes: Axes, runs: Runs, column: str, divide_by: float = 1.0, *, t
     axes.set_ylim(0, max(1.0, axes.get_ylim()[1]))  # a queue that is always empty is a line at 0, not noise
 
 
-def _steps(result: Result, column: str) -> tuple[Floats, Floats]:
+def _steps(timeline: pl.DataFrame | None, column: str) -> tuple[Floats, Floats]:
     """The edges of a run's intervals and the value in each."""
-    timeline = result.timeline
-    if not timeline.height:
+    if timeline is None or not timeline.height:
         return np.array([0.0, 1.0]), np.array([0.0])
     edges = np.append(timeline["start_s"].to_numpy(), timeline["end_s"][-1]).astype(np.float64)
     return edges, timeline[column].to_numpy().astype(np.float64)
@@ -233,3 +251,23 @@ PLOTS = (
     Plot("queue", "Queue", "Jobs that wait for their GPUs; lower is better.", _draw_queue),
     Plot("power", "Power", "What all nodes draw together, idle GPUs included.", _draw_power),
 )
+FLEET_PLOTS = (
+    Plot(
+        "fleet-activity",
+        "SM activity beside services",
+        "SM activity of GPUs with a service, the offline jobs beside them included; higher is better used.",
+        _draw_fleet,
+    ),
+    Plot(
+        "service-slowdown",
+        "What services pay",
+        "Time of a request on the GPU over that without a neighbour, mean over services; 1 is unharmed.",
+        _draw_slowdown,
+    ),
+)
+
+
+def of_runs(runs: Runs) -> tuple[Plot, ...]:
+    """All plots that have something to show."""
+    served = any(result.fleet is not None and result.fleet.height for result in runs.values())
+    return (*PLOTS, *FLEET_PLOTS) if served else PLOTS

@@ -25,8 +25,10 @@ def one_run(result: Result) -> Group:
     table.add_column("metric", style="dim")
     table.add_column("value", justify="right", style="bold")
     for group, metrics in GROUPS:
-        table.add_row(Text(group, style="bold cyan not dim"), "")
-        for metric in shown(metrics, [result.summary]):
+        told = shown(metrics, [result.summary])
+        if told:
+            table.add_row(Text(group, style="bold cyan not dim"), "")
+        for metric in told:
             table.add_row(Text(f"  {metric.title}"), Text(metric.text(result.summary)))
     setting = Text(f"{result.trace} on {result.cluster}", style="dim")
     return Group(Text(result.policy, style="bold"), setting, table)

@@ -74,6 +74,10 @@ def _write_frames(runs: dict[str, Result], folder: Path) -> list[dict[str, str]]
         names = {"jobs": f"jobs{ending}.parquet", "timeline": f"timeline{ending}.parquet"}
         result.jobs.write_parquet(folder / names["jobs"])
         result.timeline.write_parquet(folder / names["timeline"])
+        for kind, frame in (("fleet", result.fleet), ("evictions", result.evictions)):
+            if frame is not None:
+                names[kind] = f"{kind}{ending}.parquet"
+                frame.write_parquet(folder / names[kind])
         files.append(names)
     return files
 
@@ -98,7 +102,7 @@ def _write_plots(runs: dict[str, Result], folder: Path) -> tuple[Path, ...]:
         return ()
     folder.mkdir(exist_ok=True)
     paths = []
-    for plot in plots.PLOTS:
+    for plot in plots.of_runs(runs):
         path = folder / f"{plot.name}.png"
         path.write_bytes(plots.save(plot, runs, "png"))
         paths.append(path)

@@ -35,6 +35,8 @@ class Result:
     """What a sharing policy has learnt of jobs beside each other, as `save_interference` writes it."""
     fleet: pl.DataFrame | None = None
     """GPUs with services over time; None without any."""
+    evictions: pl.DataFrame | None = None
+    """Offline jobs that guards have evicted from beside services; None without services."""
 
 
 class JobRows:

@@ -7,6 +7,7 @@
 | bursts | the same in batches that arrive at one moment |
 | philly | widths, durations and daily rhythm like Microsoft's Philly, at a chosen load |
 | services | services on one GPU each that last the whole horizon |
+| fleet | services with a daily load, and best-effort jobs for their GPUs |
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from fairlead.errors import InputError, did_you_mean
 from fairlead.model.profile import Amdahl, Profile, profile_named
 from fairlead.traces import draws, philly_like
 from fairlead.traces.options import Option, above_0, between, one_of, split_spec, values_of, whole_from
+from fairlead.traces.services import service_fleet
 from fairlead.traces.trace import Trace
 
 Values = Mapping[str, Any]
@@ -48,6 +50,8 @@ class Generator:
     options: Mapping[str, Option]
     jobs: int = 1000
     """How many, unless told."""
+    whole: Callable[[Values], Trace] | None = None
+    """Makes the whole trace, where jobs are not drawn one like the other."""
 
 
 def generate(spec: str, *, jobs: int | None = None, seed: int = 0) -> Trace:
@@ -66,6 +70,9 @@ def generate(spec: str, *, jobs: int | None = None, seed: int = 0) -> Trace:
     }
     asked = {"seed": str(seed), **({} if jobs is None else {"jobs": str(jobs)}), **written}
     values = values_of(options, asked, name)
+    if generator.whole is not None:
+        said = ":".join([name, *(f"{key}={value}" for key, value in asked.items())])
+        return replace(generator.whole(values), source=f"synthetic:{said}")
     rng = np.random.default_rng(values["seed"])
     count: int = values["jobs"]
     columns = generator.make(rng, count, values)
@@ -145,6 +152,16 @@ def _services(_rng: np.random.Generator, jobs: int, values: Values) -> dict[str,
     }
 
 
+def _no_columns(_rng: np.random.Generator, _jobs: int, _values: Values) -> dict[str, Any]:
+    raise AssertionError("makes the whole trace")
+
+
+def _fleet(values: Values) -> Trace:
+    given = {key: values[key] for key in ("load", "start_h", "seed")}
+    trace = service_fleet(values["services"], values["hours"], **given)
+    return trace.head(values["services"] + values["jobs"]) if values["jobs"] else trace  # services come first
+
+
 _ELASTIC = one_of("false", "true")
 _PLAIN_OPTIONS: dict[str, Option] = {
     "rate_per_h": above_0(20.0, "jobs per hour"),
@@ -178,4 +195,16 @@ GENERATORS: dict[str, Generator] = {
         },
     ),
     "services": Generator("services that last the whole horizon", _services, {"horizon_h": above_0(24.0, "hours")}, 8),
+    "fleet": Generator(
+        "services with a daily load, best-effort jobs for their GPUs",
+        _no_columns,
+        {
+            "jobs": whole_from(0, 0, "offline jobs (0: as many as the load says)"),
+            "services": whole_from(1, 80, "a whole number of services"),
+            "hours": above_0(24.0, "hours"),
+            "load": Option(0.95, "offline work over what the GPUs can do, 0 or more", lambda x: 0 <= x < math.inf),
+            "start_h": Option(0.0, "an hour of the day, 0 to 24", lambda x: 0 <= x < 24),
+        },
+        whole=_fleet,
+    ),
 }

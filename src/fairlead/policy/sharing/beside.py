@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fairlead.model.placement import Placement
 from fairlead.policy.pool import Pool
@@ -31,6 +32,8 @@ class Beside(Sharing):
     _services: dict[int, None] = field(default_factory=dict, init=False, repr=False)
     """Services that wait."""
     _primed: bool = field(default=False, init=False, repr=False)
+    _hosted: bool = field(default=False, init=False, repr=False)
+    """Whether services were placed: as soon as they are there, others may join them."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.memory <= 1.0:
@@ -58,6 +61,19 @@ class Beside(Sharing):
         rest = [e.state.job.id for e in queue.firsts(free)] if free else []
         return (*services, *self._assigned, *(j for j in rest if j not in self._assigned and j not in services))
 
+    def placed(self, state: JobState, gpus: Placement, view: View) -> None:
+        """Take note of services."""
+        self._hosted = self._hosted or state.job.kind == "service"
+
+    def review(self, view: View) -> tuple[list[JobState], bool]:
+        """Nobody leaves; GPUs are open where services have come."""
+        hosted, self._hosted = self._hosted, False
+        return [], hosted
+
+    def wake_s(self, view: View) -> float | None:
+        """At once where services have come."""
+        return view.now_s if self._hosted else None
+
     def offers(self, state: JobState, width: int, pool: Pool, view: View) -> Iterable[Pool | Placement]:
         """An empty GPU for a service; the assigned GPU for an offline job, else an empty one."""
         assigned = self._assigned.pop(state.job.id, None)
@@ -73,7 +89,7 @@ class Beside(Sharing):
         """What goes with the assignment."""
         return self._share
 
-    def open_gpus(self, fleet: Fleet) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def open_gpus(self, fleet: Fleet) -> NDArray[np.int64]:
         """Positions in the fleet that may receive an offline job now."""
         return np.flatnonzero(fleet.accepts & (fleet.offline < 0))
 
@@ -81,18 +97,21 @@ class Beside(Sharing):
         """The first waiting offline jobs of one GPU."""
         return [e.state for e in queue.firsts(count) if e.state.job.kind != "service" and e.width == 1]
 
-    def first_fit(
-        self, waiting: Iterable[JobState], fleet: Fleet, places: list[int], shares: Sequence[float], view: View
-    ) -> None:
-        """Everybody gets the first place whose memory holds both."""
+    def first_fit(self, waiting: Iterable[JobState], open_now: Fleet, shares: Sequence[float], view: View) -> None:
+        """Everybody gets the first of the open places whose memory holds both."""
+        places = list(enumerate(open_now.memory_frac.tolist()))
         for state in waiting:
             if not places:
                 return
-            needs = self.job_memory_frac(state, view)
-            at = next((p for p in places if fleet.memory_frac[p] + needs <= self.memory), None)
+            room = self.memory - self.job_memory_frac(state, view)
+            at = next((i for i, (_, used) in enumerate(places) if used <= room), None)
             if at is not None:
-                places.remove(at)
-                self._assigned[state.job.id] = (int(fleet.gpu[at]), float(shares[at]))
+                place, _ = places.pop(at)
+                self._assigned[state.job.id] = (int(open_now.gpu[place]), float(shares[place]))
+
+    def part(self, fleet: Fleet, at: NDArray[np.int64]) -> Fleet:
+        """Some of the fleet."""
+        return Fleet(*(getattr(fleet, f.name)[at] for f in fields(Fleet)))
 
     def job_memory_frac(self, state: JobState, view: View) -> float:
         """Of a GPU, as declared."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from fairlead.policy.view import Fleet
 
+Floats = NDArray[np.float64]
 _DAY_S = 86400.0
 _MARGIN = 0.05
 _DAYS_KEPT = 3
@@ -22,29 +23,39 @@ class Forecast:
     else it goes on rising as it did in the last interval. Five points of the GPU are added either way.
     """
 
-    _seen: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
-    """Of each service (moment, activity), once an interval."""
+    _seen: list[tuple[float, Floats]] = field(default_factory=list)
+    """(moment, activity of each service), once an interval; NaN where there was no such service yet."""
+    _services: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Whose columns these are."""
 
-    def p95(self, fleet: Fleet, now_s: float) -> NDArray[np.float64]:
+    def p95(self, fleet: Fleet, now_s: float) -> Floats:
         """Take note of now, and look ahead."""
-        found = np.empty(len(fleet.service))
-        for i, (service, now) in enumerate(zip(fleet.service.tolist(), fleet.sm_activity_frac.tolist(), strict=True)):
-            past = self._seen.setdefault(service, [])
-            found[i] = self._ahead(past, now_s, now) + _MARGIN
-            past.append((now_s, now))
-            while past and past[0][0] < now_s - _DAYS_KEPT * _DAY_S:
-                past.pop(0)
-        for gone in self._seen.keys() - set(fleet.service.tolist()):
-            del self._seen[gone]
+        if not np.array_equal(fleet.service, self._services):
+            self._turn_to(fleet.service)
+        now = np.array(fleet.sm_activity_frac)
+        found = self._ahead(now_s, now) + _MARGIN
+        self._seen.append((now_s, now))
+        while self._seen[0][0] < now_s - _DAYS_KEPT * _DAY_S:
+            self._seen.pop(0)
         return np.clip(found, 0.0, 1.0)
 
-    def _ahead(self, past: list[tuple[float, float]], now_s: float, now: float) -> float:
-        if not past:
+    def _turn_to(self, services: NDArray[np.int64]) -> None:
+        """Others are there now: those that stayed keep their past."""
+        column = {service: i for i, service in enumerate(self._services.tolist())}
+        old = np.array([column.get(service, -1) for service in services.tolist()], dtype=np.int64)
+        self._seen = [(t, np.where(old >= 0, np.append(row, np.nan)[old], np.nan)) for t, row in self._seen]
+        self._services = services.copy()
+
+    def _ahead(self, now_s: float, now: Floats) -> Floats:
+        if not self._seen:
             return now
-        interval_s = now_s - past[-1][0]
-        then_s = now_s - _DAY_S
-        before = [a for t, a in past if abs(t - then_s) <= interval_s / 2]
-        after = [a for t, a in past if abs(t - then_s - interval_s) <= interval_s / 2]
-        if before and after and before[-1] > 0.0:
-            return now * max(1.0, after[-1] / before[-1])
-        return now + max(0.0, now - past[-1][1])
+        last_s, last = self._seen[-1]
+        interval_s, then_s = now_s - last_s, now_s - _DAY_S
+        ahead = now + np.maximum(0.0, now - np.where(np.isnan(last), now, last))
+        before = [row for t, row in self._seen if abs(t - then_s) <= interval_s / 2]
+        after = [row for t, row in self._seen if abs(t - then_s - interval_s) <= interval_s / 2]
+        if before and after:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                grown = now * np.maximum(1.0, after[-1] / before[-1])
+            ahead = np.where(np.isfinite(grown) & (before[-1] > 0.0), grown, ahead)
+        return ahead

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +21,9 @@ from fairlead.policy.view import Fleet, JobState, View
 
 Floats = NDArray[np.float64]
 _LEAST_SHARE, _MOST_SHARE = 0.1, 0.9
+_RETRY_S = 60.0
+"""GPUs that do not accept offline work, and jobs that stay away after an eviction, are asked for again after this."""
+_NEVER = float("inf")
 
 
 @dataclass
@@ -49,6 +52,7 @@ class Muxflow(Beside):
     predictor: str = option("", "file of a trained predictor")
     guarded: ClassVar[bool] = True
     _due_s: float = field(default=0.0, init=False, repr=False)
+    _retry_s: float = field(default=_NEVER, init=False, repr=False)
     _forecast: Forecast = field(default_factory=Forecast, init=False, repr=False)
     _backoff: Backoff = field(default_factory=Backoff, init=False, repr=False)
     _model: Predictor | None = field(default=None, init=False, repr=False)
@@ -70,8 +74,11 @@ class Muxflow(Beside):
                 self._backoff.evicted(state.job.id, view.now_s)
         for state in view.changes.ended:
             self._backoff.forget(state.job.id)
-        if view.meter is None or view.now_s < self._due_s or self._matching is not None:
+        if view.meter is None or self._matching is not None:
             return [], self._matching is not None
+        _, hosted = super().review(view)
+        if view.now_s < self._due_s and not hosted:
+            return [], view.now_s >= self._retry_s
         self._due_s = view.now_s + self.interval_s
         fleet = view.meter.fleet()
         self._shares = self._shares_of(fleet, view.now_s)
@@ -79,37 +86,50 @@ class Muxflow(Beside):
         return (self._movers(fleet, view) if self.matched else []), True
 
     def wake_s(self, view: View) -> float | None:
-        """The next interval."""
-        return self._due_s if view.meter is not None else None
+        """The next interval, or sooner where a closed GPU may open or a job may come back."""
+        if view.meter is None or not (view.waiting or view.running):
+            return None
+        at_once_s = super().wake_s(view)
+        return min(self._due_s, self._retry_s) if at_once_s is None else at_once_s
 
     def assign(self, queue: Queue, view: View) -> None:
         """Waiting jobs to the GPUs that are open now; between matchings these are the few that became so."""
         assert view.meter is not None
         fleet = self._matching if self._matching is not None else view.meter.fleet()
-        settled = {gpu for gpu, _ in self._assigned.values()}
-        places = [p for p in self.open_gpus(fleet).tolist() if int(fleet.gpu[p]) not in settled]
-        places = [p for p in places if len(view.on_gpu[int(fleet.gpu[p])]) == 1]
         self._matching = None
-        if not places:
+        closed = bool((~fleet.accepts & (fleet.offline < 0)).any())
+        self._retry_s = view.now_s + _RETRY_S if len(queue) and closed else _NEVER
+        settled = {gpu for gpu, _ in self._assigned.values()}
+        gpus = fleet.gpu.tolist()
+        places = [p for p in self.open_gpus(fleet).tolist() if gpus[p] not in settled]
+        places = [p for p in places if len(view.on_gpu[gpus[p]]) == 1]
+        if not places or not len(queue):
             return
-        ready = [s for s in self.candidates(queue, 2 * len(places) + 16) if self._is_ready(s, view)]
-        shares = np.array([self._share_of(int(j), view) for j in fleet.service])
+        waiting = self.candidates(queue, 2 * len(places) + 16)
+        ready = [s for s in waiting if self._is_ready(s, view)]
+        if len(ready) < len(waiting):
+            self._retry_s = min(self._retry_s, view.now_s + _RETRY_S)
+        if not ready:
+            return
+        open_now = self.part(fleet, np.array(places))
+        shares = self._shares_for(open_now)
         if not self.matched:
-            self.first_fit(ready, fleet, places, shares.tolist(), view)
-        elif ready:
-            at = np.array(places)
-            weights = self._weights(_part(fleet, at), ready, shares[at], view)
-            for place, column in zip(places, match(weights).partner.tolist(), strict=True):
-                if column >= 0:
-                    self._assigned[ready[column].job.id] = (int(fleet.gpu[place]), float(shares[place]))
+            self.first_fit(ready, open_now, shares.tolist(), view)
+            return
+        weights = self._weights(open_now, ready, shares, view)
+        for place, column in enumerate(match(weights).partner.tolist()):
+            if column >= 0:
+                self._assigned[ready[column].job.id] = (int(open_now.gpu[place]), float(shares[place]))
 
     def _shares_of(self, fleet: Fleet, now_s: float) -> dict[int, float]:
         """What services are expected to leave in the next interval."""
         left = np.clip(1.0 - self._forecast.p95(fleet, now_s), _LEAST_SHARE, _MOST_SHARE)
         return dict(zip(fleet.service.tolist(), left.tolist(), strict=True))
 
-    def _share_of(self, service: int, view: View) -> float:
-        return self._shares.get(service, self.share) if self.dynamic else self.share
+    def _shares_for(self, fleet: Fleet) -> Floats:
+        if not self.dynamic:
+            return np.full(len(fleet.gpu), self.share)
+        return np.array([self._shares.get(j, self.share) for j in fleet.service.tolist()])
 
     def _movers(self, fleet: Fleet, view: View) -> list[JobState]:
         """Running jobs that another service would suit clearly better: they leave and go there.
@@ -118,21 +138,23 @@ class Muxflow(Beside):
         work keep what they have.
         """
         self._assigned.clear()
-        takes = np.flatnonzero(fleet.accepts)
-        running = [int(j) for j in fleet.offline[takes] if j >= 0]
+        takes = self.part(fleet, np.flatnonzero(fleet.accepts))
+        running = takes.offline[takes.offline >= 0].tolist()
         if not running:
             return []
         jobs = [view.running[j] for j in running]
-        shares = np.array([self._share_of(int(j), view) for j in fleet.service])[takes]
+        shares = self._shares_for(takes)
         column = {j: c for c, j in enumerate(running)}
-        keep = np.array([column.get(int(j), -1) for j in fleet.offline[takes]])
-        partner = match(self._weights(_part(fleet, takes), jobs, shares, view), keep=keep, bonus=self.keep).partner
-        leaving = []
+        keep = np.array([column.get(j, -1) for j in takes.offline.tolist()])
+        partner = match(self._weights(takes, jobs, shares, view), keep=keep, bonus=self.keep).partner
+        leaving = {}
         for at, (c, had) in enumerate(zip(partner.tolist(), keep.tolist(), strict=True)):
             if c >= 0 and c != had:
-                self._assigned[running[c]] = (int(fleet.gpu[takes[at]]), float(shares[at]))
-                leaving.append(jobs[c])
-        return leaving
+                self._assigned[running[c]] = (int(takes.gpu[at]), float(shares[at]))
+                leaving[c] = jobs[c]
+                if had >= 0:  # whose GPU goes to another leaves as well, wherever it goes itself
+                    leaving[had] = jobs[had]
+        return list(leaving.values())
 
     def _is_ready(self, state: JobState, view: View) -> bool:
         offline = state.job.kind != "service" and state.job.gpus == 1
@@ -159,7 +181,7 @@ class Muxflow(Beside):
         return beside("mps", (*service, 1.0), offline, shares[:, None])[0]
 
     def _service_columns(self, fleet: Fleet, view: View) -> Mapping[str, Any]:
-        solos = [view.running[int(j)].job.profile.solo for j in fleet.service]
+        solos = [view.running[j].job.profile.solo for j in fleet.service.tolist()]
         return {
             "utilisation_frac": fleet.utilisation_frac,
             "sm_activity_frac": fleet.sm_activity_frac,
@@ -173,8 +195,3 @@ class Muxflow(Beside):
         names = ("utilisation_frac", "sm_activity_frac", "occupancy_frac", "memory_frac")
         columns = {n: [getattr(s, n) if s else np.nan for s in solos] for n in names}
         return {**columns, "iteration_s": [s.time_s if s else np.nan for s in solos]}
-
-
-def _part(fleet: Fleet, at: NDArray[np.int64]) -> Fleet:
-    """Some of the fleet."""
-    return Fleet(*(getattr(fleet, f.name)[at] for f in fields(Fleet)))

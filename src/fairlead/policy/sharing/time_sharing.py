@@ -26,12 +26,12 @@ class TimeSharing(Beside):
     def assign(self, queue: Queue, view: View) -> None:
         """First fit."""
         assert view.meter is not None
-        fleet = view.meter.fleet()
-        places = self.open_gpus(fleet).tolist()
         self._assigned.clear()
-        if places:
+        fleet = view.meter.fleet()
+        places = self.open_gpus(fleet)
+        if len(places) and len(queue):
             waiting = self.candidates(queue, 2 * len(places) + 16)
-            self.first_fit(waiting, fleet, places, [1.0] * len(fleet.gpu), view)
+            self.first_fit(waiting, self.part(fleet, places), [1.0] * len(places), view)
 
 
 @dataclass

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from fairlead.sim.run import Progress
 
 PAPERS = {
+    "boa": "fairlead.report.reproduce.boa",
     "eaco": "fairlead.report.reproduce.eaco",
+    "muxflow": "fairlead.report.reproduce.muxflow",
     "pal": "fairlead.report.reproduce.pal",
 }
 
