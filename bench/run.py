@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPTS = ("simulator.py", "placing.py", "sharing.py", "queueing.py", "matching.py", "predictor.py")
+SCRIPTS = ("simulator.py", "placing.py", "sharing.py", "queueing.py", "matching.py", "predictor.py", "shim.py")
 
 
 def main() -> None:

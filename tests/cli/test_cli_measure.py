@@ -85,7 +85,7 @@ def test_an_invented_profile_is_as_wished(fairlead: Fairlead, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ((), "expected one of --import, --synthetic and --describe, found none of them"),
+        ((), "expected one of --import, --here, --synthetic and --describe, found none of them"),
         (("--synthetic", "2x2", "--describe", "x.json"), "found --synthetic and --describe"),
         (("--synthetic", "2x2"), "--synthetic makes a profile"),
         (("--synthetic", "2x2", "--cluster", "2x2", "--out", "x.json"), "names the cluster already"),

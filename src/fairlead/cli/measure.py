@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairlead.cli import options
+from fairlead.cli import measure_gpu, options
 from fairlead.cli.console import print_json, say, stdout_console
 from fairlead.errors import InputError
 
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from fairlead.model.variability import Variability
 
 app = typer.Typer(no_args_is_help=True, help="Variability profiles of GPUs, and classes of applications.")
+app.command("counters")(measure_gpu.counters)
+app.command("colocation")(measure_gpu.colocation)
+app.command("scaling")(measure_gpu.scaling)
 
-_IMPORT, _INVENT = "From measurements", "Invented"
+_IMPORT, _INVENT, _HERE = "From measurements", "Invented", "On this machine"
 _NAMES_SHOWN = 8
 
 
@@ -31,6 +34,10 @@ def variability(
             "--import", metavar="FILE", help="A csv of measured runs; may be repeated.", rich_help_panel=_IMPORT
         ),
     ] = None,
+    here: Annotated[
+        bool, typer.Option("--here", help="Time kernels on this machine's GPUs; needs PyTorch.", rich_help_panel=_HERE)
+    ] = False,
+    repeats: Annotated[int, typer.Option("--repeats", min=3, help="Of each kernel suite.", rich_help_panel=_HERE)] = 20,
     synthetic: Annotated[
         str | None,
         typer.Option("--synthetic", metavar="SHAPE|FILE", help="Invent one for this cluster.", rich_help_panel=_INVENT),
@@ -70,14 +77,14 @@ def variability(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of all that is random.", rich_help_panel=_INVENT)] = 0,
     json: options.JsonOption = False,
 ) -> None:
-    """Make a variability profile from measurements or from chance, or say what is in one."""
+    """Make a variability profile from measurements, from this machine or from chance, or say what is in one."""
     from fairlead import measure
     from fairlead.model.files import load_cluster, load_variability
 
-    given = [option for option, value in _modes(imports, synthetic, describe) if value]
+    given = [option for option, value in _modes(imports, synthetic, describe, here) if value]
     if len(given) != 1:
         found = " and ".join(given) or "none of them"
-        raise InputError(f"expected one of --import, --synthetic and --describe, found {found}")
+        raise InputError(f"expected one of --import, --here, --synthetic and --describe, found {found}")
     if describe is not None:
         if cluster is None:
             raise InputError("--describe needs the cluster of the profile", hint="for example --cluster 16x4")
@@ -104,6 +111,8 @@ def variability(
         _save(made, shape, out, dict.fromkeys(made.scores, f"synthetic, seed {seed}"))
         _show_profile({"path": out, **about}, json)
         return
+    if here:
+        imports, app_class = _measure_here(out, repeats, app_class)
     imported = measure.import_runs(
         imports or [],
         classes=_class_options(app_class or []),
@@ -165,8 +174,17 @@ def classes(
         _print_classes(found, joined)
 
 
-def _modes(imports: object, synthetic: object, describe: object) -> tuple[tuple[str, object], ...]:
-    return ("--import", imports), ("--synthetic", synthetic), ("--describe", describe)
+def _modes(imports: object, synthetic: object, describe: object, here: object) -> tuple[tuple[str, object], ...]:
+    return ("--import", imports), ("--here", here), ("--synthetic", synthetic), ("--describe", describe)
+
+
+def _measure_here(out: Path, repeats: int, app_class: list[str] | None) -> tuple[list[Path], list[str]]:
+    from fairlead.measure.on_gpu.variability import CLASSES, measure_here
+    from fairlead.node.nvml import NvmlMeter
+
+    runs = measure_here(NvmlMeter().gpus, out, repeats)
+    say("wrote", f"{runs} (every repeat)")
+    return [runs], app_class or [f"{name}={suite}" for name, suite in CLASSES.items()]
 
 
 def _class_options(given: Sequence[str]) -> dict[str, str]:

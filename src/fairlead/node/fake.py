@@ -75,8 +75,10 @@ class FakeMeter:
         """An error that the next reading shows."""
         self._gpus[index].xids.append(xid)
 
-    def read(self, *, processes: bool = True) -> tuple[GpuSample, ...]:
+    def read(self, *, processes: bool = True, brief: bool = False) -> tuple[GpuSample, ...]:
         """One sample of each."""
+        if brief:
+            return tuple(self._brief(gpu) for gpu in self._gpus)
         return tuple(self._sample(gpu, processes) for gpu in self._gpus)
 
     def close(self) -> None:
@@ -107,6 +109,16 @@ class FakeMeter:
         gpu.energy_mj += 1000.0 * self._power_w(gpu) * (now_s - gpu.metered_s)
         gpu.metered_s = now_s
         return now_s
+
+    def _brief(self, gpu: _FakeGpu) -> GpuSample:
+        clock_mhz = _SM_CLOCK_MHZ * gpu.clock_frac if gpu.loads else _IDLE_CLOCK_MHZ
+        return GpuSample(
+            self._advance(gpu),
+            gpu.info.index,
+            gpu.info.uuid,
+            utilisation_frac=_busy_frac(gpu),
+            sm_clock_mhz=clock_mhz,
+        )
 
     def _sample(self, gpu: _FakeGpu, processes: bool) -> GpuSample:
         now_s = self._advance(gpu)

@@ -103,8 +103,12 @@ class Meter(Protocol):
         """The GPUs, by index."""
         ...
 
-    def read(self, *, processes: bool = True) -> tuple[GpuSample, ...]:
-        """One sample of each, by index. Without processes it is cheap enough for ten times a second."""
+    def read(self, *, processes: bool = True, brief: bool = False) -> tuple[GpuSample, ...]:
+        """One sample of each, by index.
+
+        `brief` is SM clock and utilisation alone, for the ten times a second of the launch rate: on an H200 in a
+        virtual machine a whole reading took 5 to 7 ms, and the driver's locks are everybody's.
+        """
         ...
 
     def close(self) -> None:

@@ -79,8 +79,10 @@ class NvmlMeter:
         found = self._ask("nvmlSystemGetCudaDriverVersion_v2")
         return None if found is None else f"{found // 1000}.{found % 1000 // 10}"
 
-    def read(self, *, processes: bool = True) -> tuple[GpuSample, ...]:
+    def read(self, *, processes: bool = True, brief: bool = False) -> tuple[GpuSample, ...]:
         """One sample of each GPU."""
+        if brief:
+            return tuple(device.read_brief(self._clock()) for device in self._devices)
         xids = self._new_xids()
         return tuple(device.read(self._clock(), xids, processes) for device in self._devices)
 
@@ -159,6 +161,17 @@ class _Device:
             xids=tuple(xids.get(info.uuid, ())) if info.has_xid_events else None,
             processes=self._processes(at_s) if processes else None,
             **self._activity(),
+        )
+
+    def read_brief(self, at_s: float) -> GpuSample:
+        """Clock and utilisation alone."""
+        rates = self._ask("nvmlDeviceGetUtilizationRates", self._handle)
+        return GpuSample(
+            at_s=at_s,
+            index=self.info.index,
+            uuid=self.info.uuid,
+            utilisation_frac=None if rates is None else rates.gpu / 100.0,
+            sm_clock_mhz=self._ask("nvmlDeviceGetClockInfo", self._handle, self._constant("NVML_CLOCK_SM")),
         )
 
     def free(self) -> None:

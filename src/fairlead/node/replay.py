@@ -57,7 +57,7 @@ class ReplayMeter:
         """The recorded GPUs."""
         return self._gpus
 
-    def read(self, *, processes: bool = True) -> tuple[GpuSample, ...]:
+    def read(self, *, processes: bool = True, brief: bool = False) -> tuple[GpuSample, ...]:
         """The next reading; `RecordingEndedError` after the last."""
         number, found = next(self._lines, (0, None))
         if found is None:
@@ -98,9 +98,9 @@ class RecordingMeter:
         """As the meter that is read."""
         return self._meter.gpus
 
-    def read(self, *, processes: bool = True) -> tuple[GpuSample, ...]:
+    def read(self, *, processes: bool = True, brief: bool = False) -> tuple[GpuSample, ...]:
         """Read, keep, answer."""
-        samples = self._meter.read(processes=processes)
+        samples = self._meter.read(processes=processes, brief=brief)
         self._write({"samples": [sample_as_json(sample) for sample in samples]})
         return samples
 

@@ -49,6 +49,13 @@ def test_every_entry_says_what_it_is_and_where_that_comes_from() -> None:
         ("[Server 29489] MPS is only supported on 64-bit Linux platforms, with an SM 3.5 or higher GPU.", "disable"),
         ("[Server 4428] Status of server 4428 changed from ACTIVE to FAULT", "restart-mps"),
         ("[Other    17] Receive command failed, assuming client exit", "harmless"),
+        (
+            "Server failed to recevie command with status 806, assuming client {PID: 627, Context ID: 1} exit",
+            "harmless",
+        ),
+        ("Client {PID: 470, Context: 1} encountered a fatal GPU error.", "restart-mps"),
+        ("Client {PID: 470, Context ID: 1} on the error-trigging process 470 to be torn down", "restart-mps"),
+        ("Status of client {PID: 660, Context ID: 1} is ACTIVE", "harmless"),
         ("[Other    17] Volta MPS: Client disconnected. Number of active client contexts is 2", "harmless"),
         ("[Control    74] User did not send valid credentials", "harmless"),
         ("[Control    74] NEW CLIENT 0 from user 0: Server is not ready, push client to pending list", "harmless"),

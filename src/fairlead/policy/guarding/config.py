@@ -76,8 +76,8 @@ class RateConfig(Section):
     """What a cut leaves of the rate."""
     cooldown_periods: int = 3
     """Periods after a cut in which its effect is waited for."""
-    raise_frac: float = 0.01
-    """What a period adds while there is room: from the floor to everything in about 10 s."""
+    raise_frac: float = 0.02
+    """What a period adds while there is room: from the floor to everything in about 5 s."""
     dead_band_frac: float = 0.02
     """No raise this close under the target utilisation or above the low clock, so that noise moves nothing."""
     floor_frac: float = 0.05

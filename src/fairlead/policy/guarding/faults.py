@@ -128,6 +128,18 @@ MPS_LINES: tuple[tuple[re.Pattern[str], Fault], ...] = tuple(
             f"{_MPS_DOCS}, server log; {_PLUGIN}/685",
         ),
         (
+            r"(?i)fatal GPU error",
+            Remedy.RESTART_MPS,
+            "a client's fatal fault, which reaches the others",
+            "server log of driver 580 on an H200, after an illegal address and after SIGKILL to a busy client",
+        ),
+        (
+            r"(?i)(?:will|to) be torn down|sticky error set",
+            Remedy.RESTART_MPS,
+            "what the server says after a fatal fault",
+            "the same log",
+        ),
+        (
             r"\bFAULT\b",
             Remedy.RESTART_MPS,
             "the server refuses clients until all that the fault reached have exited",
@@ -144,6 +156,12 @@ MPS_LINES: tuple[tuple[re.Pattern[str], Fault], ...] = tuple(
             Remedy.HARMLESS,
             "a client has exited",
             "github.com/NVIDIA/nvidia-container-toolkit/issues/277, github.com/openmm/openmm/issues/3873",
+        ),
+        (
+            r"failed to rec\w+ command with status \d+, assuming client .* exit",
+            Remedy.HARMLESS,
+            "a client has exited",
+            "server log of driver 580 on an H200, at every end of a client",
         ),
         (
             r"User did not send valid credentials",

@@ -32,8 +32,10 @@ class LaunchRate:
     - HIGH pressure or a low clock cuts the rate, then `cooldown_periods` pass before anything else. If it is not better
       by then the next cut counts double, then triple (1/2, 1/4, 1/8): from 1 to the floor in 9 periods.
     - SEVERE pressure cuts in every period: from 1 to the floor in 5.
-    - Otherwise, utilisation clearly under its target and a clock clearly over its limit raise it by `raise_frac`, but
-      not blindly: only while the clock or the latency is known.
+    - Otherwise it is raised by `raise_frac` while the clock is clearly over its limit and there is room: by the
+      service's own word where its latency is known, else while utilisation is clearly under its target. Utilisation
+      only stands in for harm: on an H200 a service's p99 grew by 4 % at a utilisation of 1. Never blindly: not where
+      neither clock nor latency is known.
 
     It starts at the floor. While frozen nothing is launched (`allowed_frac` is 0), and it begins at the floor after.
     """
@@ -104,7 +106,7 @@ class LaunchRate:
             return False
         if self._clock_frac is not None and self._clock_frac < c.clock_low_frac + c.dead_band_frac:
             return False
-        return self._util_frac < c.util_target_frac - c.dead_band_frac
+        return pressure is not None or self._util_frac < c.util_target_frac - c.dead_band_frac
 
     def _smooth(self, old: float | None, new: float | None) -> float | None:
         if old is None or new is None:

@@ -1,0 +1,331 @@
+"""A ResNet-50 service beside a saturating ResNet-50 training: alone, taking turns, under MPS, with priority, guarded.
+
+    PYTHONPATH=src python bench/gpu/guarded.py --out bench/gpu/results
+
+The client is open-loop (Poisson, the same moments in every block) and measures from the planned moment of a request to
+its answer. One service process answers the blocks of all MPS runs, alone and beside a training by turns, so that what
+differs between them is the training. The last two blocks end with a burst of five times the load. The guard's SLO is
+1.25 times the service's p99 alone. Service, client and training have CPU cores of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from agents import Running, running
+from common import Stage, latencies, moments, pinned, steps, summarised, table, wait_until, word, write
+
+from fairlead.node import shim
+from fairlead.node.nvml import NvmlMeter
+from fairlead.node.replay import RecordingMeter
+from fairlead.node.spec import Role
+
+WARM_S, AFTER_S = 3.0, 4.0
+SLO_RATIO = 1.25
+SHARES = {"guard": 90.0, "guard-all-sms": None}
+
+
+class Experiment:
+    def __init__(self, stage: Stage, options: argparse.Namespace) -> None:
+        self.stage = stage
+        self.options = options
+        self.socket = stage.folder / "service.sock"
+        self.blocks: list[dict[str, Any]] = []
+        self.solo_s = 0.0
+        self.about: dict[str, Any] = {}
+
+    def service(self) -> list[str]:
+        self.socket.unlink(missing_ok=True)
+        return pinned(0, 4, word("service.py", "--socket", self.socket))
+
+    def training(self, path: Path) -> list[str]:
+        return pinned(1, 2, word("training.py", "--out", path))
+
+    def ready(self) -> None:
+        wait_until(self.socket.exists, 90, "the service")
+
+    def block(self, name: str, path: Path | None = None, *, burst: bool = False) -> dict[str, Any]:
+        """Run the client, and keep what it saw."""
+        o = self.options
+        parts = [(WARM_S, o.rate), (o.seconds, o.rate)]
+        if burst:
+            parts += [(o.burst_s, 5 * o.rate), (AFTER_S, o.rate)]
+        answers = self.stage.path("client.json")
+        text = ",".join(f"{seconds}:{rate}" for seconds, rate in parts)
+        command = word("client.py", "--socket", self.socket, "--load", text, "--out", answers, "--seed", o.seed)
+        client = self.stage.start(pinned(1, 4, command), self.stage.environment(mps=False), "client")
+        client.wait(sum(seconds for seconds, _ in parts) + 90)
+        self.stage.running.remove(client)
+        found = latencies(answers)
+        edges = [edge_s for edge_s, _ in found["edges"]]
+        steady = (edges[1], edges[1] + o.seconds)
+        both = list(zip(found["planned_s"], found["latency_s"], strict=True))
+        run: dict[str, Any] = {
+            "name": name,
+            "edges": edges,
+            "steady": summarised(found, *steady),
+            "latency_ms": [
+                None if x is None else round(1e3 * x, 2) for at_s, x in both if steady[0] <= at_s < steady[1]
+            ],
+        }
+        if path is not None:
+            run["training"] = steps(path, *steady)
+            run["training_kept_frac"] = self.solo_s / run["training"]["mean_s"]
+        if burst:
+            run["burst_first_second"] = summarised(found, edges[2], edges[2] + 1.0)
+            run["burst_after_a_second"] = summarised(found, edges[2] + 1.0, edges[3])
+            run["after_the_burst"] = summarised(found, edges[3] + 1.0, edges[3] + AFTER_S)
+            if path is not None:
+                run["training_in_burst"] = steps(path, edges[2] + 1.0, edges[3])
+        self.blocks.append(run)
+        self.save()
+        print(name, {k: round(v, 2) for k, v in run["steady"].items()}, run.get("training_kept_frac"), flush=True)
+        return run
+
+    def save(self) -> None:
+        o = self.options
+        found = {"gpu": self.stage.gpu.name, "solo_step_ms": 1e3 * self.solo_s, "rate": o.rate, "seconds": o.seconds}
+        write(
+            o.out, "alternating.json" if o.alternate else "guarded.json", {**found, **self.about, "blocks": self.blocks}
+        )
+
+    def begin_training(self, env: dict[str, str], path: Path) -> subprocess.Popen[bytes]:
+        made = self.stage.start(self.training(path), env, "training")
+        wait_until(lambda: len(moments(path)) > 60 or made.poll() is not None, 90, "the training's first steps")
+        return made
+
+    def solo(self) -> None:
+        """The training by itself, without MPS and shim: what the others are measured against."""
+        path = self.stage.path("solo.steps")
+        job = self.begin_training(self.stage.environment(mps=False), path)
+        begin_s = time.monotonic()
+        time.sleep(8.0)
+        self.solo_s = steps(path, begin_s, time.monotonic() - 0.3)["mean_s"]
+        self.stage.end(job)
+
+    def sliced(self) -> float:
+        """Without MPS. Gives the service's p99 alone."""
+        service = self.stage.start(self.service(), self.stage.environment(mps=False), "service")
+        self.ready()
+        alone = self.block("alone-no-mps")
+        path = self.stage.path("sliced.steps")
+        job = self.begin_training(self.stage.environment(mps=False), path)
+        self.block("sliced", path)
+        self.stage.end(job, service)
+        return float(alone["steady"]["p99_ms"]) / 1e3
+
+    def shared(self, alone_p99_s: float) -> None:
+        """Under MPS, all with one service process."""
+        slo_s = SLO_RATIO * alone_p99_s
+        self.about["slo_ms"] = 1e3 * slo_s
+        recording = self.stage.folder / "samples.jsonl"
+        with running(self.stage, meter=RecordingMeter(NvmlMeter(), recording)) as node:
+            node.start("service", self.service(), Role.SERVICE, slo_s=slo_s)
+            self.ready()
+            self.block("alone")
+            self.guarded(node, "guard-1", burst=False)
+            self.block("alone")
+            for name, priority in (("priority", 1), ("mps", None)):
+                self.unguarded(node, name, priority)
+            self.block("alone", burst=True)
+            self.guarded(node, "guard-2", burst=True)
+            self.about["events"] = node.events()
+            self.about["joules"] = node.joules()
+        self.save()
+        (self.options.out / "guarded-samples.jsonl").write_bytes(recording.read_bytes())
+
+    def alternating(self, slo_s: float) -> None:
+        """Guarded trainings stopped and continued every few seconds, in one run of one service: no drift counts.
+
+        By turns nobody, a training with 90 % of the SMs (the most that an offline job gets) and one with all of them;
+        those whose turn it is not are stopped (SIGSTOP). At the end a burst beside the first, and one beside nobody.
+        """
+        o = self.options
+        self.about["slo_ms"] = 1e3 * slo_s
+        recording = self.stage.folder / "samples.jsonl"
+        answers = self.stage.path("client.json")
+        paths = {name: self.stage.path(f"{name}.steps") for name in SHARES}
+        calm_s, rise_s = 3.0, 8.0
+        names = ["alone", *SHARES]
+        parts = [(rise_s + len(names) * o.turns * o.turn_s, o.rate)]
+        for _ in range(2):
+            parts += [(calm_s, o.rate), (o.burst_s, 5 * o.rate), (AFTER_S, o.rate)]
+        spans: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+        with running(self.stage, meter=RecordingMeter(NvmlMeter(), recording)) as node:
+            node.start("service", self.service(), Role.SERVICE, slo_s=slo_s)
+            for name, share_pct in SHARES.items():
+                node.start(name, self.training(paths[name]), Role.OFFLINE, share_pct=share_pct)
+            self.ready()
+            wait_until(lambda: all(len(moments(p)) > 60 for p in paths.values()), 90, "the trainings' first steps")
+            pids = {name: node.agent._tenants.launcher.status(name, 0).pid for name in SHARES}
+
+            def turn_to(wanted: str) -> None:
+                for name, pid in pids.items():
+                    assert pid is not None
+                    with contextlib.suppress(ProcessLookupError):  # the guard may have evicted it
+                        os.kill(pid, signal.SIGCONT if name == wanted else signal.SIGSTOP)
+
+            turn_to("guard")
+            text = ",".join(f"{seconds}:{rate}" for seconds, rate in parts)
+            command = word("client.py", "--socket", self.socket, "--load", text, "--out", answers, "--seed", o.seed)
+            client = self.stage.start(pinned(1, 4, command), self.stage.environment(mps=False), "client")
+            begin_s = time.monotonic() + rise_s  # the rate rises meanwhile
+            time.sleep(rise_s)
+            for turn in range(len(names) * o.turns):
+                name = names[turn % len(names)]
+                turn_to(name)
+                ends_s = begin_s + (turn + 1) * o.turn_s
+                spans[name].append((time.monotonic() + 0.4, ends_s))
+                time.sleep(max(ends_s - time.monotonic(), 0.0))
+            turn_to("guard")
+            time.sleep(calm_s + o.burst_s + AFTER_S)
+            turn_to("alone")
+            client.wait(120)
+            self.stage.running.remove(client)
+            for name in SHARES:
+                turn_to(name)
+            self.about["events"] = node.events()
+            rates = list(node.rates)
+            for name in SHARES:
+                tenant = node.seat.tenants.get(name)
+                self.about[f"usage_{name}"] = [] if tenant is None else [str(one) for one in tenant.usage.processes()]
+        found = latencies(answers)
+        edges = [edge_s for edge_s, _ in found["edges"]]
+        self.about["alternating"] = {name: self._spans(found, spans[name], paths.get(name), rates) for name in names}
+        for name, at in (("guard", 2), ("alone", 5)):
+            self.about[f"burst_{name}"] = burst(found, edges[at - 1 : at + 2], rates)
+        self.about["burst_guard"]["training"] = steps(paths["guard"], edges[2] + 1.0, edges[3])
+        self.save()
+        (o.out / "guarded-samples.jsonl").write_bytes(recording.read_bytes())
+
+    def _spans(
+        self, found: dict[str, Any], spans: list[tuple[float, float]], path: Path | None, rates: list[Any]
+    ) -> dict[str, Any]:
+        both = list(zip(found["planned_s"], found["latency_s"], strict=True))
+        inside = [x for at_s, x in both if any(begin_s <= at_s < end_s for begin_s, end_s in spans)]
+        chosen = {"planned_s": [0.0] * len(inside), "latency_s": inside}
+        out: dict[str, Any] = {"steady": summarised(chosen, 0.0, 1.0)}
+        out["latency_ms"] = [None if x is None else round(1e3 * x, 2) for x in inside]
+        shown = [rate for at_s, rate, _ in rates if any(begin_s <= at_s < end_s for begin_s, end_s in spans)]
+        out["mean_rate_frac"] = sum(shown) / len(shown)
+        if path is not None:
+            each = [steps(path, begin_s, end_s) for begin_s, end_s in spans]
+            mean_s = sum(end_s - begin_s for begin_s, end_s in spans) / sum(one["steps"] for one in each)
+            out["step_ms"] = 1e3 * mean_s
+            out["training_kept_frac"] = self.solo_s / mean_s
+        return out
+
+    def unguarded(self, node: Running, name: str, priority: int | None) -> None:
+        path = self.stage.path(f"{name}.steps")
+        # The shim without a page limits nothing; it is there so that ending the training cannot hurt the service.
+        env = self.stage.environment(mps=False) | node.seat.mps.client_env(priority=priority)
+        job = self.begin_training(env | shim.environment(self.stage.library), path)
+        self.block(name, path)
+        self.stage.end(job)
+
+    def guarded(self, node: Running, name: str, *, burst: bool) -> None:
+        path = self.stage.path(f"{name}.steps")
+        node.start(name, self.training(path), Role.OFFLINE)
+        wait_until(lambda: len(moments(path)) > 60, 90, "the training's first steps")
+        # Without requests nothing is known of the latency, and the rate does not rise: some, until it has.
+        answers = self.stage.path("rise.json")
+        command = word("client.py", "--socket", self.socket, "--load", f"7:{self.options.rate}", "--out", answers)
+        rise = self.stage.start(pinned(1, 4, command), self.stage.environment(mps=False), "rise")
+        rise.wait(60)
+        self.stage.running.remove(rise)
+        run = self.block(name, path, burst=burst)
+        edges = run["edges"]
+        shown = [r for r in node.rates if edges[1] <= r[0] <= edges[1] + self.options.seconds]
+        run["mean_rate_frac"] = sum(r[1] for r in shown) / len(shown)
+        run["cuts"] = sum(1 for a, b in itertools.pairwise(shown) if b[1] < a[1] - 1e-9)
+        tenant = node.seat.tenants.get(name)
+        run["usage"] = [] if tenant is None else [str(process) for process in tenant.usage.processes()]
+        if burst:
+            run["rates"] = [
+                (round(at_s - edges[2], 2), round(rate, 3), None if latency is None else round(1e3 * latency, 2))
+                for at_s, rate, latency in node.rates
+                if edges[2] - 2.0 <= at_s <= edges[3] + AFTER_S
+            ]
+            before = [rate for at_s, rate, _ in node.rates if at_s < edges[2]][-1]
+            low = [at_s for at_s, rate, _ in node.rates if at_s >= edges[2] and rate <= 0.5 * before]
+            floor = [at_s for at_s, rate, _ in node.rates if at_s >= edges[2] and rate <= 0.15]
+            run["rate_halved_after_s"] = low[0] - edges[2] if low else None
+            run["rate_low_after_s"] = floor[0] - edges[2] if floor else None
+        if tenant is not None:
+            node.agent.stop(name)
+            wait_until(lambda: name not in node.seat.tenants, 30, "the training's end")
+
+
+def burst(found: dict[str, Any], edges: list[float], rates: list[Any]) -> dict[str, Any]:
+    """What a burst did to latencies and rate; `edges` are the calm before it, its begin and its end."""
+    calm_s, begin_s, end_s = edges
+    before = [rate for at_s, rate, _ in rates if at_s < begin_s][-1]
+    out: dict[str, Any] = {
+        "before": summarised(found, calm_s, begin_s),
+        "first_second": summarised(found, begin_s, begin_s + 1.0),
+        "after_a_second": summarised(found, begin_s + 1.0, end_s),
+        "afterwards": summarised(found, end_s + 0.5, end_s + AFTER_S),
+        "rate_before_frac": before,
+        "rates": [
+            (round(at_s - begin_s, 2), round(rate, 3), None if latency is None else round(1e3 * latency, 2))
+            for at_s, rate, latency in rates
+            if begin_s - 1.0 <= at_s <= end_s + AFTER_S
+        ],
+    }
+    for share in (0.5, 0.15):
+        low = [at_s for at_s, rate, _ in rates if at_s >= begin_s and rate <= share * before]
+        out[f"rate_under_{share}_after_s"] = low[0] - begin_s if low else None
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--rate", type=float, default=30.0)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--burst-s", type=float, default=5.0)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--turns", type=int, default=8)
+    parser.add_argument("--turn-s", type=float, default=4.0)
+    parser.add_argument("--alternate", type=float, metavar="SLO_MS", help="The paired run alone, with this SLO.")
+    parser.add_argument("--solo-ms", type=float, help="The training's step time alone, where it is known.")
+    options = parser.parse_args()
+    with Stage() as stage:
+        made = Experiment(stage, options)
+        if options.solo_ms:
+            made.solo_s = options.solo_ms / 1e3
+        else:
+            made.solo()
+        if options.alternate:
+            made.alternating(options.alternate / 1e3)
+        else:
+            made.shared(made.sliced())
+    for name in ("alternating", "burst_guard", "burst_alone"):
+        for key, value in made.about.get(name, {}).items():
+            print(
+                name,
+                key,
+                value if not isinstance(value, dict) else {k: v for k, v in value.items() if k != "latency_ms"},
+            )
+    heads = ("block", "requests", "failed", "p50 ms", "p90 ms", "p99 ms", "training kept")
+    rows = [
+        (b["name"], *(b["steady"][key] for key in ("requests", "failed", "p50_ms", "p90_ms", "p99_ms")),
+         b.get("training_kept_frac", "-"))
+        for b in made.blocks
+    ]  # fmt: skip
+    table(heads, rows)
+    for b in made.blocks:
+        if "burst_after_a_second" in b:
+            print(b["name"], "burst", b["burst_first_second"], b["burst_after_a_second"], b.get("rate_halved_after_s"))
+
+
+if __name__ == "__main__":
+    main()
