@@ -71,6 +71,8 @@ def reproduce(data: Path | None, progress: Progress | None = None, scale: Scale 
     world = scenes(data, scale)
     with TemporaryDirectory(prefix="fairlead-") as folder:
         plan = planned(data, world, Path(folder), scale)
+        for run in plan.values():
+            run.check()  # now, not after a quarter of an hour
         found = dict(zip(plan, run_all(list(plan.values()), progress=progress), strict=True))
     return shown(data, world, found, scale)
 

@@ -113,8 +113,13 @@ def _runs_on(scene: Scene, name: str) -> Sequence[int]:
     """The clusters on which a policy is run."""
     if name == OPTIMUS:
         return scene.optimus
-    # There, jobs ask for one GPU each.
-    return () if name == "Tiresias, fixed" and scene.name == DECLARED else scene.fixed
+    if name != "Tiresias, fixed":
+        return scene.fixed
+    if scene.name == DECLARED:
+        return ()  # there, jobs ask for one GPU each
+    # It gives jobs the GPUs that they ask for.
+    widest = int(scene.trace.frame["gpus"].max())  # type: ignore[arg-type]
+    return tuple(nodes for nodes in scene.fixed if nodes * NODE_GPUS >= widest)
 
 
 def _control_runs(scene: Scene, folder: Path, number: int) -> dict[Key, Run]:
