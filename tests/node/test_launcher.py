@@ -451,7 +451,8 @@ def test_the_supervisor_is_no_child_of_the_agent_and_ignores_polite_signals(laun
 
 def test_a_job_starts_with_signals_as_usual(launcher: Launcher) -> None:
     done = run(launcher, "grep", "SigIgn", "/proc/self/status")
-    assert int(done.stdout.read_text().split()[1], 16) == 0
+    # 32 and 33 are the C library's own: nobody can set them, and whoever started us may have them ignored.
+    assert int(done.stdout.read_text().split()[1], 16) & ~(0b11 << 31) == 0
 
 
 def test_limits_are_written_where_there_is_a_cgroup_and_noted_where_not(launcher: Launcher, tmp_path: Path) -> None:
