@@ -16,6 +16,15 @@ from fairlead.cli.main import app
 SOURCES = Path(__file__).parents[2] / "src"
 
 
+def assert_a_clear_error(done: Result, named: str) -> None:
+    """A user's mistake: status 2, nothing on stdout, an `error:` that names what is wrong, no traceback."""
+    assert done.exit_code == 2, (done.output, done.exception)
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.fixture
 def fairlead() -> Callable[..., Result]:
     """Run a command in this process."""

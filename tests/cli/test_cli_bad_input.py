@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.cli.conftest import assert_a_clear_error
+
 Fairlead = Callable[..., Any]
 
 HEADER = "job_id,submit_s,gpus,duration_s\n"
@@ -102,11 +104,7 @@ def bad_files(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("line", "named"), CASES, ids=[line for line, _ in CASES])
 def test_a_mistake_gets_a_clear_error_and_status_2(line: str, named: str, fairlead: Fairlead, bad_files: Path) -> None:
     done = fairlead(*(word.format(dir=bad_files) for word in line.split()))
-    assert done.exit_code == 2, (done.output, done.exception)
-    assert done.stdout == ""
-    assert done.stderr.startswith("error: ")
-    assert named in done.stderr
-    assert "Traceback" not in done.stderr
+    assert_a_clear_error(done, named)
 
 
 @pytest.mark.parametrize(

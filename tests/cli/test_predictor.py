@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.cli.conftest import assert_a_clear_error
+
 Fairlead = Callable[..., Any]
 
 HEADER = "service_name,offline_name,service_sm_activity_frac,offline_sm_activity_frac,throughput_frac,slowdown\n"
@@ -58,10 +60,7 @@ def bad_files(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("line", "named"), CASES, ids=[line for line, _ in CASES])
 def test_a_mistake_gets_a_clear_error_and_status_2(line: str, named: str, fairlead: Fairlead, bad_files: Path) -> None:
     done = fairlead("predictor", *(word.format(dir=bad_files) for word in line.split()))
-    assert done.exit_code == 2, (done.output, done.exception)
-    assert done.stdout == ""
-    assert done.stderr.startswith("error: ")
-    assert named in done.stderr
+    assert_a_clear_error(done, named)
     assert not (bad_files / "p.json").exists()
 
 

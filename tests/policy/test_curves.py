@@ -45,7 +45,7 @@ def test_the_limit_doubles_with_the_widest_that_was_tried() -> None:
         assert kind.learn(width, report(app, 0, width))
         assert not kind.learn(width, report(app, 0, width))  # nothing new
     assert kind.limit == 16
-    assert kind.version == 4
+    assert len(kind.seen) == 4
     assert Kind(Profile("x"), 0).limit > 1_000  # declared: nothing to learn
     assert Kind(Profile("toy", training=app), 0, prior=app).limit > 1_000
 

@@ -1,1 +1,1 @@
-"""The controller: store, control loop, HTTP API and engines. It drives real jobs with the simulator's policies."""
+"""The controller: the policy stack over real processes."""

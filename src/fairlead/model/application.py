@@ -165,11 +165,6 @@ class Application:
             raise InputError(f"{self.name}: no allowed batch for one GPU, so no speedup over one")
         return Table(tuple(map(float, fed)), tuple(speed / fed[1] for speed in fed.values()))
 
-    def whole_job_s(self, width: int, gpus_per_node: int) -> float:
-        """All epochs on a fixed width, without restarts; infinite where no batch feeds it."""
-        speeds = [self.goodput_at(e, width, math.ceil(width / gpus_per_node)) for e in range(len(self.epochs))]
-        return math.fsum(e.samples / s if s > 0.0 else math.inf for e, s in zip(self.epochs, speeds, strict=True))
-
 
 def applications_from(value: Mapping[str, Any]) -> dict[str, Application]:
     """By name, from a table of applications, epochs and steps; `measure.pollux_data` makes one."""

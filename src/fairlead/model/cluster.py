@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fairlead.errors import InputError, did_you_mean
@@ -142,6 +142,10 @@ class Cluster:
     def gpus(self) -> int:
         """GPUs in all."""
         return len(self.node_of)
+
+    def spanned(self, gpus: Iterable[int]) -> int:
+        """How many nodes these GPUs are on."""
+        return len({self.node_of[g] for g in gpus})
 
     def gpu_model(self, gpu: int) -> GpuModel:
         """The model of one GPU."""

@@ -27,6 +27,11 @@ FULL = 0.98
 """A queue is never looked at nearer to saturation than this."""
 
 
+def daily(t_s: float, amplitude: float, peak_h: float) -> float:
+    """The load at a moment over its mean: 1 + amplitude * cos(2 pi (t - peak) / 24 h)."""
+    return 1.0 + amplitude * math.cos(2.0 * math.pi * (t_s / DAY_S - peak_h / 24.0))
+
+
 class LoadCurve(Protocol):
     """Requests over time, as a fraction of what the GPU can serve alone."""
 
@@ -59,8 +64,7 @@ class DailyLoad:
 
     def at(self, t_s: float) -> float:
         """At a moment."""
-        angle = 2.0 * math.pi * (t_s / DAY_S - self.peak_h / 24.0)
-        return self.mean_frac * (1.0 + self.amplitude * math.cos(angle)) * burst_factor(self.bursts, t_s)
+        return self.mean_frac * daily(t_s, self.amplitude, self.peak_h) * burst_factor(self.bursts, t_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,6 @@ class Simulation:
                 "ended",
                 "sleeps",
                 "rentals",
-                "evictions",
             ),
             0,
         )
@@ -128,7 +127,7 @@ class Simulation:
         """The oracle: what only the world knows."""
         job = cast(SimJob, state)
         if job.work is not None and job.gpus:
-            left_s, nodes = self._left_now_s(job), self._nodes_of(job)
+            left_s, nodes = self._left_now_s(job), self._cluster.spanned(job.gpus)
             run_s = job.work.run_s(left_s, job.epoch, len(job.gpus), nodes)
             if job.speed > 0.0:
                 run_s *= job.work.speed(job.epoch, len(job.gpus), nodes) / job.speed  # slow GPUs, in all epochs alike
@@ -149,7 +148,7 @@ class Simulation:
         job = cast(SimJob, state)
         if job.work is None or not job.gpus or self._view.now_s <= job.run_from_s:
             return None
-        training, epoch, width, nodes = job.work.training, job.epoch, len(job.gpus), self._nodes_of(job)
+        training, epoch, width, nodes = job.work.training, job.epoch, len(job.gpus), self._cluster.spanned(job.gpus)
         goodput, steps = training.goodput_at(epoch, width, nodes), training.steps_at(epoch, width, nodes)
         return Report(epoch, len(training.samples), training.samples[epoch], nodes, goodput, steps)
 
@@ -436,7 +435,7 @@ class Simulation:
         work, scaled, left_s = job.work, None, job.left_s
         last = True
         if work is not None:
-            scaled = work.speed(job.epoch, len(job.gpus), self._nodes_of(job))
+            scaled = work.speed(job.epoch, len(job.gpus), self._cluster.spanned(job.gpus))
             left_s -= work.left_s[job.epoch + 1]
             last = job.epoch + 1 == len(work.training.samples)
         job.speed = speed(job.job, job.gpus, self._truth.cluster, neighbours, self._interference, scaled)
@@ -452,10 +451,6 @@ class Simulation:
         if self._watch is not None and not neighbours:
             look_s = max(job.progress_from_s, self._view.now_s) + _LOOK_AFTER_S
             heapq.heappush(self._looks, (look_s, job.job.id, job.version))
-
-    def _nodes_of(self, job: SimJob) -> int:
-        node_of = self._cluster.node_of
-        return len({node_of[g] for g in job.gpus})
 
     def _neighbours(self, job: SimJob) -> list[Any]:
         """Profiles of the others on the most crowded of its GPUs."""
@@ -508,7 +503,6 @@ class Simulation:
             self._view.awake(heapq.heappop(self._awake)[1])
         elif self._online is not None and next_s == self._online.next_s:
             for job in self._online.advance(self._view.now_s):
-                self._counts["evictions"] += 1
                 job.preemptions += 1
                 self._stop(job, evicted=True)
         else:

@@ -22,6 +22,7 @@ import polars as pl
 
 from fairlead.errors import InputError, did_you_mean
 from fairlead.model.profile import Amdahl, Profile, profile_named
+from fairlead.model.service import daily
 from fairlead.traces import draws, philly_like
 from fairlead.traces.options import Option, above_0, between, one_of, split_spec, values_of, whole_from
 from fairlead.traces.services import service_fleet
@@ -97,7 +98,7 @@ def request_rate(t_s: float, *, mean_per_s: float = 20.0, amplitude: float = 0.6
 
     mean * (1 + amplitude * cos(2 pi (t - peak) / 24 h)); deterministic, so that every policy meets the same demand.
     """
-    return mean_per_s * (1.0 + amplitude * math.cos(2.0 * math.pi * (t_s / 3600.0 - peak_h) / 24.0))
+    return mean_per_s * daily(t_s, amplitude, peak_h)
 
 
 def _sizes_s(rng: np.random.Generator, jobs: int, values: Values) -> draws.Floats:

@@ -37,6 +37,16 @@ def end_of(process: subprocess.Popen[str], within_s: float = 10) -> int:
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
 
+def dies_of_sigterm(rig: Rig, program: str) -> None:
+    """A program that launches for ever is told to end in the middle of it: it drains first."""
+    process = rig.start(program)
+    ready(process)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    assert drained(rig, end_of(process))
+    assert process.returncode == -signal.SIGTERM
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 def test_by_default_it_drains_releases_and_dies_of_the_signal(rig: Rig, number: signal.Signals) -> None:
     process = rig.start("busy", 30, "k5000us")
@@ -63,12 +73,7 @@ def test_a_frozen_process_dies_of_the_signal_too(rig: Rig) -> None:
 
 
 def test_pythons_sigterm_default_in_the_middle_of_launches(rig: Rig) -> None:
-    process = rig.start(BUSY)
-    ready(process)
-    time.sleep(0.2)
-    process.send_signal(signal.SIGTERM)
-    assert drained(rig, end_of(process))
-    assert process.returncode == -signal.SIGTERM
+    dies_of_sigterm(rig, BUSY)
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -186,12 +191,7 @@ def test_default_restored_by_a_handler_that_raises_again_still_drains(rig: Rig) 
     while True:
         launch(f)
     """
-    process = rig.start(program)
-    ready(process)
-    time.sleep(0.2)
-    process.send_signal(signal.SIGTERM)
-    assert drained(rig, end_of(process))
-    assert process.returncode == -signal.SIGTERM
+    dies_of_sigterm(rig, program)
 
 
 def test_a_handler_installed_past_the_c_library_is_taken_over(rig: Rig) -> None:
@@ -206,12 +206,7 @@ def test_a_handler_installed_past_the_c_library_is_taken_over(rig: Rig) -> None:
     while True:
         launch(f)
     """
-    process = rig.start(program)
-    ready(process)
-    time.sleep(0.2)
-    process.send_signal(signal.SIGTERM)
-    assert drained(rig, end_of(process))
-    assert process.returncode == -signal.SIGTERM
+    dies_of_sigterm(rig, program)
 
 
 @pytest.mark.parametrize("how", ["exit", "_exit"])

@@ -27,7 +27,7 @@ class Allocation:
             with np.errstate(invalid="ignore"):
                 options = np.where(fits, best[index] + row[:, None], np.inf)
             self._choices[job] = options.argmin(axis=0)
-            best = options[self._choices[job], index[0] * 0 + np.arange(gpus + 1)]
+            best = options[self._choices[job], np.arange(gpus + 1)]
         self.cost = best
         """The smallest sum for each number of GPUs."""
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.errors import InfeasibleError
+from fairlead.model.training import packed_nodes
 from fairlead.policy.sizing.arrivals import Arrivals
 from fairlead.policy.sizing.controller import BudgetController
 from fairlead.policy.sizing.curves import Curves, Kind, KindKey, usual_widths
@@ -195,7 +196,7 @@ class Boa(Sizing):
         rows = []
         sizes_s = []
         for epoch in range(kind.epochs):
-            speeds = [kind.goodput(epoch, k, -(-k // node_gpus)) if k <= most else 0.0 for k in widths]
+            speeds = [kind.goodput(epoch, k, packed_nodes(k, node_gpus)) if k <= most else 0.0 for k in widths]
             base = next((s for s in speeds if s > 0.0), 1.0)
             rows.append(tuple(s / base for s in speeds))
             samples = self._arrivals.mean_size_s(key) if kind.profile.training is None else kind.samples_of(epoch)

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fairlead.model.application import Application, Epoch
-from fairlead.model.goodput import BatchLimits, GradientStats, PerfParams, goodput
+from fairlead.model.goodput import BatchLimits, GradientStats, PerfParams
 from fairlead.model.goodput_fit import Fit, StepMeasurement, fit
 from fairlead.model.job import Job
 from fairlead.model.profile import Profile
-from fairlead.model.training import FixedBatch, Training, packed_nodes, split_batch
+from fairlead.model.training import FixedBatch, Training, packed_nodes
 from fairlead.policy.view import JobState, Report, View
 
 _REFIT = 1.15
@@ -60,8 +60,6 @@ class Kind:
     limits: BatchLimits | None = None
     steps: dict[tuple[int, int, int, int], StepMeasurement] = field(default_factory=dict)
     fit: Fit | None = None
-    version: int = 0
-    """Counts what is new."""
     _model: Application | None = None
     _cache: dict[tuple[int, int, int], float] = field(default_factory=dict)
 
@@ -84,7 +82,6 @@ class Kind:
         self.samples[report.epoch] = report.samples
         self.seen[key] = report.goodput
         self.widest = max(self.widest, width)
-        self.version += 1
         self._cache.clear()
         steps = report.steps
         if steps is not None:
@@ -128,23 +125,12 @@ class Kind:
     def _modelled(self, epoch: int, replicas: int, nodes: int) -> float:
         """By the fitted equations, with the gradient's noise of the nearest epoch that was seen."""
         assert self.limits is not None
-        if self._model is None or len(self.steps) >= _REFIT * (self.fit.points if self.fit else 0):
+        if self._model is None:
             if self.fit is None or len(self.steps) >= _REFIT * self.fit.points:
                 self.fit = fit(list(self.steps.values()))
             self._model = self._application(self.fit.params)
-        if self.batch:
-            local, again = split_batch(self.limits, self.batch, replicas)
-            if not self.limits.local_min <= local <= self.limits.local_max:
-                return 0.0
-            noise = self._model.epochs[epoch]
-            return float(goodput(self.fit_params, noise, self.limits.initial, replicas, nodes, local, again))
-        return self._model.goodput_at(epoch, replicas, nodes)
-
-    @property
-    def fit_params(self) -> PerfParams:
-        """The fitted numbers."""
-        assert self.fit is not None
-        return self.fit.params
+        kept = FixedBatch(self._model, self.batch) if self.batch else self._model
+        return kept.goodput_at(epoch, replicas, nodes)
 
     def _application(self, params: PerfParams) -> Application:
         assert self.limits is not None
@@ -212,7 +198,7 @@ class Curves:
             if kind.profile.training is None or not state.gpus:
                 continue
             assert view.epochs is not None
-            nodes = len({view.cluster.node_of[g] for g in state.gpus})
+            nodes = view.cluster.spanned(state.gpus)
             if (view.epochs.done(state), len(state.gpus), nodes) in kind.seen:
                 continue
             report = view.reports.report(state)

@@ -77,11 +77,13 @@ class Interval(Sizing):
 
     def _goodputs(self, states: Sequence[JobState], view: View) -> Floats:
         """Of each job at each width in its present epoch."""
-        assert view.epochs is not None
-        epochs = [view.epochs.done(s) if self._curves.kind(s.job).epochs > 1 else 0 for s in states]
         node_gpus = view.cluster.node_gpus
-        rows = [self._curves.row(s, e, self._widths, node_gpus) for s, e in zip(states, epochs, strict=True)]
-        return np.array(rows)
+        return np.array([self._curves.row(s, self._epoch(s, view), self._widths, node_gpus) for s in states])
+
+    def _epoch(self, state: JobState, view: View) -> int:
+        """Where a job is; 0 where nothing is known of its epochs."""
+        assert view.epochs is not None
+        return view.epochs.done(state) if self._curves.kind(state.job).epochs > 1 else 0
 
 
 def restart_factor(state: JobState, delay_s: float, now_s: float) -> float:

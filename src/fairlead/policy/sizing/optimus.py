@@ -60,7 +60,7 @@ class Optimus(Interval):
         kind = self._curves.kind(state.job)
         if kind.epochs == 1 and kind.declared:
             assert view.oracle is not None
-            nodes = len({view.cluster.node_of[g] for g in state.gpus})
+            nodes = view.cluster.spanned(state.gpus)
             speed = kind.goodput(0, len(state.gpus) or state.job.gpus, nodes)
             left = view.oracle.remaining_s(state) * speed
             row = self._curves.row(state, 0, self._widths, view.cluster.node_gpus)

@@ -65,22 +65,18 @@ class Pollux(Interval):
 
     def _speedups(self, states: Sequence[JobState], goodputs: Floats, gpus: int, view: View) -> Floats:
         """Over the goodput on a fair share of the GPUs."""
-        assert view.epochs is not None
         fair = max(1, -(-gpus // len(states)))
         node_gpus, rows = view.cluster.node_gpus, []
         for state, row in zip(states, goodputs, strict=True):
             kind = self._curves.kind(state.job)
-            epoch = view.epochs.done(state) if kind.epochs > 1 else 0
             share = min(fair, state.job.max_gpus)
-            at_fair = kind.goodput(epoch, share, packed_nodes(share, node_gpus)) or float(row.max())
+            at_fair = kind.goodput(self._epoch(state, view), share, packed_nodes(share, node_gpus)) or float(row.max())
             rows.append(row / at_fair if at_fair > 0.0 else row)
         return np.array(rows)
 
     def _alone(self, states: Sequence[JobState], view: View) -> list[float]:
         """Goodputs on one GPU, whether or not a job may run on so few."""
-        assert view.epochs is not None
-        kinds = [self._curves.kind(s.job) for s in states]
-        return [k.goodput(view.epochs.done(s) if k.epochs > 1 else 0, 1, 1) for k, s in zip(kinds, states, strict=True)]
+        return [self._curves.kind(s.job).goodput(self._epoch(s, view), 1, 1) for s in states]
 
     def _autoscale(self, found: Allocation, goodputs: Floats, alone: Sequence[float], gpus: int, view: View) -> None:
         utility = self._utility(found, goodputs, alone, max(1, gpus))
