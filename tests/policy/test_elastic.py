@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fairlead.model.cluster import Cluster, parse_shape
 from fairlead.model.job import Job
-from fairlead.policy import laws
+from fairlead.policy import laws, registry
 from fairlead.policy.plan import Plan
 from fairlead.policy.powering.rent import Rent
 from fairlead.policy.powering.sleep import Sleep
@@ -18,6 +18,7 @@ from fairlead.policy.stages import Powering
 from fairlead.policy.view import JobState, View
 from fairlead.sim.failures import Failures
 from fairlead.sim.simulation import Simulation
+from tests.conftest import make_trace
 from tests.sim.test_renting import Witnessed, check_bill, random_trace
 from tests.sim.toys import Script, Whims, rented, stack_of
 
@@ -255,3 +256,11 @@ def test_a_law_for_nodes_named_twice() -> None:
         laws.check(view, Plan(wake=[1, 1]))
     with pytest.raises(laws.LawBrokenError, match="twice"):
         laws.check(view, Plan(sleep=[0, 0]))
+
+
+def test_nodes_that_a_job_waits_for_stay_awake_until_the_others_have_woken() -> None:
+    # From 100 s on one node is idle; the others sleep, and wake for the second job, which wants all three.
+    trace = make_trace([(0, 4, 100), (105, 12, 50)], min_gpus=[4, 12], max_gpus=[4, 12])
+    for policy in ("sizing=equal:interval_s=5,powering=sleep:after_s=10", "fifo,powering=sleep:after_s=10"):
+        result = Simulation(trace, parse_shape("3x4"), registry.build(policy)).run()
+        assert result.jobs["wait_s"][1] == pytest.approx(parse_shape("3x4").nodes[0].wake_s, abs=5.0)

@@ -15,11 +15,13 @@ A width or a place that changes costs the job a restart.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fairlead.errors import InputError
 from fairlead.model.placement import Placement
+from fairlead.policy.explain import explain_widths
 from fairlead.policy.plan import NO_FREE_GPU, Place, Plan
 from fairlead.policy.view import JobState, View
 
@@ -71,10 +73,16 @@ class Elastic:
             short += max(0, missing)
         if stack.powering.active:
             stack.powering.decide(short, nodes, view, plan)
+        if stack.explains:
+            explain_widths(stack, self.wants, view, plan)
+
+    def recall(self, wants: Sequence[Sequence[int]], view: View) -> None:
+        """Wishes of jobs that are still here; what is not as wished shows at the next decision."""
+        self.wants = {int(job_id): int(width) for job_id, width in wants if view.here(job_id)}
 
     def _absorb(self, stack: Stack, view: View) -> None:
         changes = view.changes
-        for state in changes.ended:
+        for state in (*changes.ended, *changes.withdrawn):
             self.wants.pop(state.job.id, None)
             self._unmet.pop(state.job.id, None)
         back: list[JobState] = list(changes.returned)
@@ -116,7 +124,7 @@ class Elastic:
             for job_id in sorted({j for n in leaving for j in _jobs_on(view, n)}):
                 if job_id in self.wants:
                     self._unmet.setdefault(job_id, view.running[job_id])
-        for job_id, state in self._unmet.items():
+        for job_id, state in sorted(self._unmet.items()):
             wanted, have = self.wants[job_id], len(state.gpus)
             if not have:
                 if wanted:

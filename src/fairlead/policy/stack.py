@@ -9,27 +9,28 @@ Every decision has the same phases:
 
 Regimes on events: strict, greedy, EASY, and preemptive; elastic.py where sizing changes widths. With `round_s`
 decisions are taken at multiples of it only, by the rules of rounds.py. The stack's own state (queue, ranking) is
-derived from views alone: a new stack that is shown a full view decides as one that has seen it grow.
+derived from views alone, and what stages learn can be saved: a new stack that recalls it and is shown a full view
+decides as one that has seen it grow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from fairlead.errors import InputError
 from fairlead.model.placement import Placement
 from fairlead.policy import rounds
 from fairlead.policy.easy import Lanes
 from fairlead.policy.elastic import Elastic
-from fairlead.policy.plan import NO_FREE_GPU, Place, Plan
+from fairlead.policy.explain import explain_queue
+from fairlead.policy.knowledge import reading
+from fairlead.policy.plan import LOOKED_AT, NO_FREE_GPU, Place, Plan
 from fairlead.policy.pool import Pool
 from fairlead.policy.queue import Entry, Queue
 from fairlead.policy.ranked import Rank, Ranked
-from fairlead.policy.stages import Ordering, Placing, Powering, Sharing, Sizing
+from fairlead.policy.stages import Ordering, Placing, Powering, Sharing, Sizing, Stage
 from fairlead.policy.view import JobState, View
-
-_LOOKED_AT = 32
-"""How many waiting jobs that find no place are looked at in one decision, where GPUs are shared."""
 
 
 class Stack:
@@ -68,6 +69,8 @@ class Stack:
         self.powering = powering or Powering()
         self.round_s = round_s
         self.spec = spec
+        self.explains = False
+        """Whether plans say why jobs wait and what was considered for them; for people, it costs some time."""
         self.queue = Queue(by_width=ordering.skips == "greedy" and round_s is None)
         self.ranked = Ranked()
         self._easy = ordering.skips == "easy"
@@ -85,6 +88,8 @@ class Stack:
         self._started: list[JobState] = []
         self._stopped: list[JobState] = []
         self._primed = False
+        self._missed = True
+        """Whether things may have happened that no view's changes have told."""
         self._elastic = Elastic() if sizing.elastic else None
 
     @property
@@ -97,18 +102,22 @@ class Stack:
         if self._elastic is not None:
             return self._decide_widths(self._elastic, view)
         fallen = self.ordering.expired(view) if self._ranks else []
-        changed = bool(view.changes) or bool(fallen) or not self._primed
+        changed = bool(view.changes) or bool(fallen) or self._missed
+        self._missed = False
         self._absorb(view, fallen)
         plan = Plan()
         if self.sharing.shares and self._undo(view, plan):
             return plan
         view.free.begin()
         try:
-            if changed or self._moves or self._again:
+            looks = changed or self._moves or self._again
+            if looks:
                 self._again = False
                 self._run_regime(view, plan)
             if self.powering.active:
                 self.powering.decide(self.queue.demand_gpus, None, view, plan)
+            if self.explains and looks and not self._again:
+                explain_queue(self, view, plan)
         finally:
             view.free.rollback()
         self._note(view, plan)
@@ -126,6 +135,46 @@ class Stack:
         plan.wake_s = min(moments, default=None)
         return plan
 
+    # -- what is saved ---------------------------------------------------------------------------------------------
+
+    def knowledge(self) -> dict[str, Any]:
+        """What the stages have learnt and promised, and the stack itself: what the view does not show. JSON keeps it.
+
+        To be saved after a decision, with the plan.
+        """
+        own: dict[str, Any] = {"again": self._again}
+        if self._elastic is not None:
+            own["wants"] = [list(wish) for wish in self._elastic.wants.items()]
+        parts = {name: stage.knowledge() for name, stage in self._stages.items()}
+        return {"stack": own, **{name: part for name, part in parts.items() if part}}
+
+    def recall(self, saved: Mapping[str, Any], view: View, *, missed: bool = True) -> None:
+        """Go on where a stack of the same policies was saved: to be called before the first decision.
+
+        `missed`: things may have happened since that `view.changes` does not tell, as after a restart; then everything
+        is looked at anew.
+        """
+        with reading("the policies", saved, "stack", *self._stages):
+            own = saved["stack"]
+        with reading("the stack", own, "again", "wants"):
+            self._again = bool(own["again"])
+            if self._elastic is not None:
+                self._elastic.recall(own["wants"], view)
+        for name, stage in self._stages.items():
+            if name in saved:
+                stage.recall(saved[name], view)
+        self._missed = missed
+
+    @property
+    def _stages(self) -> dict[str, Stage]:
+        return {
+            "sizing": self.sizing,
+            "ordering": self.ordering,
+            "placing": self.placing,
+            "sharing": self.sharing,
+            "powering": self.powering,
+        }
+
     def _undo(self, view: View, plan: Plan) -> bool:
         """Put back whom sharing wants out; what that frees is decided about at once, when it is true."""
         leaving, opened = self.sharing.review(view)
@@ -142,7 +191,7 @@ class Stack:
 
     def _absorb(self, view: View, fallen: list[JobState]) -> None:
         changes = view.changes
-        for state in changes.ended:
+        for state in (*changes.ended, *changes.withdrawn):
             self.dequeue(state.job.id)
             self._unrank(state.job.id)
         if not self._primed:
@@ -266,7 +315,7 @@ class Stack:
             return
         strict = self.ordering.skips == "none"
         unplaced: list[Entry] = []
-        while (entry := self.queue.head()) is not None and len(unplaced) < _LOOKED_AT:
+        while (entry := self.queue.head()) is not None and len(unplaced) < LOOKED_AT:
             gpus = self.place(entry.state, entry.width, view, view.free)
             if gpus is not None:
                 self.start(entry, gpus, view, plan)

@@ -14,7 +14,8 @@ from fairlead.errors import InputError
 from fairlead.model.contention import Mode
 from fairlead.model.interference import Interference
 from fairlead.model.placement import Placement
-from fairlead.policy.plan import Plan
+from fairlead.policy.knowledge import reading
+from fairlead.policy.plan import NO_FREE_GPU, OVER_MEMORY, Plan
 from fairlead.policy.pool import Pool
 from fairlead.policy.queue import Key, Queue
 from fairlead.policy.view import JobState, View
@@ -27,8 +28,25 @@ def option(default: Any, help: str) -> Any:
     return field(default=default, metadata={"help": help})
 
 
+class Stage:
+    """What all stages have in common: they can be saved, for a controller that is killed and goes on.
+
+    A stage that learns or promises something which the view does not show overrides both. What is saved of jobs that
+    are no longer in the view is dropped, and what cannot be read is an `InputError` (see knowledge.py).
+    """
+
+    def knowledge(self) -> dict[str, Any]:
+        """What it has learnt and promised, in plain types that JSON keeps; empty where that is nothing."""
+        return {}
+
+    def recall(self, saved: Mapping[str, Any], view: View) -> None:
+        """Go on from there: called on a new stage before its first decision, with the view as it is now."""
+        with reading(type(self).__name__.lower(), saved):
+            pass
+
+
 @dataclass
-class Sizing:
+class Sizing(Stage):
     """How many GPUs each job gets."""
 
     resizes: ClassVar[bool] = False
@@ -40,6 +58,8 @@ class Sizing:
     """Whether jobs choose their batch as they go; else they keep the one that they were submitted with."""
     needs_oracle: ClassVar[bool] = False
     """Whether it reads true run times."""
+    no_width: ClassVar[str] = "outbid"
+    """Elastic: why a job is given no GPUs; here others gain more by them."""
 
     def width(self, state: JobState, view: View) -> int:
         """The width of a job that waits; within its minimum and maximum."""
@@ -68,7 +88,7 @@ class Sizing:
 
 
 @dataclass
-class Ordering:
+class Ordering(Stage):
     """Who is next.
 
     Keys are compared smallest first and end with the job's id. A key may depend on anything in the view, as long as it
@@ -109,7 +129,10 @@ class Ordering:
         return key
 
     def watch(self, state: JobState, width: int, starts: int, view: View) -> None:
-        """A job runs on `width` GPUs from now on, for the `starts`-th time: note when its key will change."""
+        """A job runs on `width` GPUs from now on, for the `starts`-th time: note when its key will change.
+
+        After `recall` it is told once more of every job that runs.
+        """
 
     def expired(self, view: View) -> list[JobState]:
         """Running jobs whose key has changed since the last decision."""
@@ -121,7 +144,7 @@ class Ordering:
 
 
 @dataclass
-class Placing:
+class Placing(Stage):
     """Which GPUs."""
 
     sticky: bool = option(True, "running jobs keep their GPUs; false re-places every job at every decision")
@@ -138,7 +161,7 @@ class Placing:
 
 
 @dataclass
-class Sharing:
+class Sharing(Stage):
     """Beside whom: the GPUs that a job may use now, best first.
 
     A sharing that `shares` decides on events, places one job beside others per decision (so that the next one sees it
@@ -188,13 +211,21 @@ class Sharing:
         """
         return [], False
 
+    def why_waits(self, state: JobState, width: int, view: View) -> tuple[str, list[tuple[str, str]]]:
+        """Why a job that was looked at was given nothing, and what was considered; the pool is as the plan leaves it.
+
+        Only a stack that `explains` asks.
+        """
+        too_small = view.free.count >= width and state.job.memory_mib > view.cluster.least_memory_mib
+        return (OVER_MEMORY if too_small else NO_FREE_GPU), []
+
     def wake_s(self, view: View) -> float | None:
         """When it wants to review next."""
         return None
 
 
 @dataclass
-class Powering:
+class Powering(Stage):
     """Which nodes are on."""
 
     active: ClassVar[bool] = False

@@ -155,17 +155,19 @@ class Changes:
     """Finished or cancelled, from the queue or from GPUs."""
     returned: list[JobState] = field(default_factory=list)
     """Back in the queue through no decision of the policy: its node failed, its start failed."""
+    withdrawn: list[JobState] = field(default_factory=list)
+    """Out of the queue without having ended: held by its user, or kept back after a failure. It may arrive again."""
     retimed: list[JobState] = field(default_factory=list)
     """Running on at another speed, since its neighbours changed."""
     nodes: list[int] = field(default_factory=list)
-    """Nodes that went down or came back, or of which a GPU was drained."""
+    """Nodes that went down or came back, or of which a GPU was drained or may be used again."""
     rescored: set[str] = field(default_factory=set)
     """Classes for which something new is believed of the GPUs."""
     turned: list[JobState] = field(default_factory=list)
     """Running jobs that have begun a new epoch; told to elastic sizings only."""
 
     def __bool__(self) -> bool:
-        happened = self.arrived or self.ended or self.returned or self.retimed or self.turned
+        happened = self.arrived or self.ended or self.returned or self.withdrawn or self.retimed or self.turned
         return bool(happened or self.nodes or self.rescored)
 
 
@@ -226,12 +228,21 @@ class View:
         """Those of a running job's GPUs that could be used again if it left them."""
         return tuple(g for g in gpus if g not in self.drained) if self.drained else gpus
 
+    def here(self, job_id: int) -> bool:
+        """Whether a job is in the system, and not withdrawn."""
+        return job_id in self.running or job_id in self.waiting
+
     # -- for drivers -----------------------------------------------------------------------------------------------
 
     def arrive(self, state: JobState) -> None:
-        """A job was submitted."""
+        """A job was submitted, or one that was withdrawn is back."""
         self.waiting[state.job.id] = state
         self.changes.arrived.append(state)
+
+    def withdraw(self, state: JobState) -> None:
+        """A waiting job leaves the queue without having ended."""
+        del self.waiting[state.job.id]
+        self.changes.withdrawn.append(state)
 
     def start(self, state: JobState, gpus: Placement, *, shared: bool = False, sm_share: float = 1.0) -> None:
         """A waiting job now runs on these GPUs."""
@@ -266,25 +277,28 @@ class View:
             self.changes.returned.append(state)
 
     def end(self, state: JobState) -> None:
-        """A job finished or was cancelled."""
+        """A job finished or was cancelled, perhaps while it was withdrawn."""
         if state.gpus:
             self._leave(state)
         else:
-            del self.waiting[state.job.id]
+            self.waiting.pop(state.job.id, None)
         self.changes.ended.append(state)
 
     def node_down(self, node: int) -> None:
-        """A node is gone; its jobs have been stopped."""
+        """A node is gone; its jobs have been stopped. One that sleeps or wakes offers nothing that could be lost."""
         gpus = self._idle_gpus_of(node)
+        if self._is_on(node):
+            self.up_gpus -= len(gpus)
+            self.free.take(gpus)
+        self.asleep.discard(node)
+        self.waking.discard(node)
         self.down.add(node)
-        self.up_gpus -= len(gpus)
-        self.free.take(gpus)
         self.changes.nodes.append(node)
 
     def node_up(self, node: int) -> None:
         """A node is back."""
         gpus = self._idle_gpus_of(node)
-        self.down.discard(node)
+        self.down.remove(node)
         self.up_gpus += len(gpus)
         self.free.give(gpus)
         self.changes.nodes.append(node)
@@ -318,10 +332,22 @@ class View:
         if gpu in self.drained:
             return
         self.drained.add(gpu)
-        if node not in self.down:
+        if self._is_on(node):
             self.up_gpus -= 1
             if not self.on_gpu[gpu]:
                 self.free.take((gpu,))
+        self.changes.nodes.append(node)
+
+    def undrain(self, gpu: int) -> None:
+        """A drained GPU takes jobs again, at once or as soon as its node is on."""
+        node = self.cluster.node_of[gpu]
+        if gpu not in self.drained:
+            return
+        self.drained.remove(gpu)
+        if self._is_on(node):
+            self.up_gpus += 1
+            if not self.on_gpu[gpu]:
+                self.free.give((gpu,))
         self.changes.nodes.append(node)
 
     def decided(self) -> None:
@@ -365,6 +391,9 @@ class View:
             if new:
                 groups.setdefault(new, set()).add(g)
                 self.regrouped.append(new)
+
+    def _is_on(self, node: int) -> bool:
+        return node not in self.down and node not in self.asleep and node not in self.waking
 
     def _idle_gpus_of(self, node: int) -> Placement:
         gpus = range(self.cluster.first_gpu[node], self.cluster.first_gpu[node + 1])

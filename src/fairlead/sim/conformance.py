@@ -7,19 +7,21 @@
 - names change nothing;
 - the future is not read: jobs that later turn out longer change no plan before they would have ended (policies that
   declare an oracle are excused);
-- a new stack that is shown the view as it is decides as the one that saw it grow, so that a controller can restart
-  (policies that draw lots are excused; sharings, whose trials a controller has to save; and elastic sizings, which
-  learn curves and rates).
+- a new stack that recalls what the old one knew, through JSON, and is shown the view as it is decides as the one that
+  saw it grow: the same plan and the same moment to be asked again. A run in which the stack is replaced again and again
+  is the same run, so that a controller can be killed at any moment.
 """
 
 from __future__ import annotations
 
+import json
 import random
 
 import polars as pl
 
 from fairlead.errors import FairleadError, RunError
 from fairlead.model.cluster import Cluster, Rental, parse_shape
+from fairlead.model.interference import EMPTY, Interference
 from fairlead.model.variability import Variability
 from fairlead.policy import registry
 from fairlead.policy.plan import Place, Plan
@@ -27,10 +29,15 @@ from fairlead.policy.stack import Stack
 from fairlead.policy.view import View
 from fairlead.sim.failures import Failures
 from fairlead.sim.simulation import Simulation
+from fairlead.traces.services import service_fleet
 from fairlead.traces.trace import Trace
 
 Story = list[tuple[float, list[int], list[Place]]]
 """Every plan that changed something: when, who was evicted, who was placed where."""
+
+
+_EVERY = 3
+"""A new stack is tried at one of so many decisions, drawn at random."""
 
 
 class ConformanceError(RunError):
@@ -39,18 +46,31 @@ class ConformanceError(RunError):
 
 def check(spec: str, *, round_s: float | None = None, traces: int = 4) -> None:
     """Raise `ConformanceError` unless the policy behaves."""
+    made = registry.build(spec, round_s=round_s)
+    if made.sharing.at_once:
+        check_restarts(spec, service_fleet(6, 1.0), parse_shape("1x8:T4"))
     for seed in range(traces):
         trace, cluster = _crowd(seed), _cluster(seed)
-        if registry.build(spec, round_s=round_s).powering.rents:
+        if made.powering.rents:
             cluster = cluster.rented(Rental(boot_s=7.0, minimum_s=10.0, step_s=5.0))
-        story, finish_s = _run(spec, round_s, trace, cluster, fresh=True)
-        if _run(spec, round_s, trace, cluster)[0] != story:
-            raise ConformanceError(f"{spec} decides differently when the same run is repeated (seed {seed})")
+        story, finish_s = check_restarts(spec, trace, cluster, round_s=round_s)
         renamed = Trace(trace.frame.with_columns(pl.concat_str(pl.lit("x"), "job_id").alias("job_id")))
         if _run(spec, round_s, renamed, cluster)[0] != story:
             raise ConformanceError(f"{spec} decides differently when jobs are renamed (seed {seed})")
-        if not registry.build(spec, round_s=round_s).needs_oracle:
+        if not made.needs_oracle:
             _check_future(spec, round_s, trace, cluster, story, finish_s, seed)
+
+
+def check_restarts(
+    spec: str, trace: Trace, cluster: Cluster, *, round_s: float | None = None, interference: Interference = EMPTY
+) -> tuple[Story, list[float]]:
+    """Raise `ConformanceError` unless this run is the same whenever the stack is replaced by one that recalls it."""
+    story, finish_s = _run(spec, round_s, trace, cluster, interference, compares=True)
+    if _run(spec, round_s, trace, cluster, interference, restarts=True)[0] != story:
+        if _run(spec, round_s, trace, cluster, interference)[0] != story:
+            raise ConformanceError(f"{spec} decides differently when the same run is repeated")
+        raise ConformanceError(f"{spec} decides differently in a run with restarts")
+    return story, finish_s
 
 
 def _check_future(
@@ -69,11 +89,26 @@ def _check_future(
 
 
 def _run(
-    spec: str, round_s: float | None, trace: Trace, cluster: Cluster, *, fresh: bool = False
+    spec: str,
+    round_s: float | None,
+    trace: Trace,
+    cluster: Cluster,
+    interference: Interference = EMPTY,
+    *,
+    compares: bool = False,
+    restarts: bool = False,
 ) -> tuple[Story, list[float]]:
-    witness = _Witness(spec, round_s, fresh)
+    witness = _Witness(spec, round_s, compares=compares, restarts=restarts)
     try:
-        result = Simulation(trace, cluster, witness, failures=Failures(2.0, 0.1), locality=1.5, restart_s=2.0).run()
+        result = Simulation(
+            trace,
+            cluster,
+            witness,
+            failures=Failures(2.0, 0.1),
+            locality=1.5,
+            restart_s=2.0,
+            interference=interference,
+        ).run()
     except ConformanceError:
         raise
     except FairleadError as error:
@@ -82,30 +117,45 @@ def _run(
 
 
 class _Witness(Stack):
-    """The stack itself, writing down what it decides, and comparing it with a new one."""
+    """Lets a stack decide and writes it down; at some decisions a new stack is tried, or takes over for good."""
 
-    def __init__(self, spec: str, round_s: float | None, fresh: bool) -> None:
+    def __init__(self, spec: str, round_s: float | None, *, compares: bool, restarts: bool) -> None:
         made = registry.build(spec, round_s=round_s)
         super().__init__(
             made.sizing, made.ordering, made.sharing, made.placing, made.powering, round_s=round_s, spec=made.spec
         )
         self._args = (spec, round_s)
-        learns = made.sharing.shares or made.sizing.elastic
-        self._fresh = fresh and not made.placing.redraws and not learns
+        self._now = made
+        self._compares, self._restarts = compares, restarts
+        self._rng = random.Random(1)
         self.story: Story = []
 
     def decide(self, view: View) -> Plan:
         """Decide, and write it down."""
-        plan = super().decide(view)
-        if self._fresh:
-            again = registry.build(self._args[0], round_s=self._args[1]).decide(view)
-            if (sorted(plan.evict), sorted(plan.place)) != (sorted(again.evict), sorted(again.place)):
+        tries = (self._compares or self._restarts) and not self._rng.randrange(_EVERY)
+        saved = json.dumps(self._now.knowledge(), allow_nan=False) if tries else ""
+        if tries and self._restarts:
+            self._now = self._anew(saved, view)
+        plan = self._now.decide(view)
+        if tries and self._compares:
+            again = self._anew(saved, view).decide(view)
+            if _told(plan) != _told(again):
                 raise ConformanceError(
-                    f"{self.spec} at {view.now_s} s: {plan}, but when shown the same view anew: {again}"
+                    f"{self.spec} at {view.now_s} s: {plan}, but a new stack that recalls what it knew: {again}"
                 )
         if plan.evict or plan.place:
             self.story.append((view.now_s, list(plan.evict), list(plan.place)))
         return plan
+
+    def _anew(self, saved: str, view: View) -> Stack:
+        # It is shown the same changes as the old one, so it has missed nothing.
+        made = registry.build(self._args[0], round_s=self._args[1])
+        made.recall(json.loads(saved), view, missed=False)
+        return made
+
+
+def _told(plan: Plan) -> tuple[object, ...]:
+    return plan.evict, plan.place, plan.sleep, plan.wake, plan.wake_s
 
 
 def _crowd(seed: int) -> Trace:

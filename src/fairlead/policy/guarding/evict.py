@@ -7,7 +7,7 @@ So: freeze, SIGTERM, wait, `terminate_client`, and SIGKILL last.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -155,3 +155,21 @@ class Backoff:
     def forget(self, job: int | str) -> None:
         """It has left the system."""
         self._evictions.pop(job, None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the configuration, fit for JSON."""
+        return {"evictions": [[job, list(times)] for job, times in self._evictions.items()]}
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any], config: EvictionConfig = DEFAULT) -> Backoff:
+        """The same jobs stay away for as long."""
+        backoff = cls(config)
+        try:
+            backoff._evictions = {job: [float(at_s) for at_s in times] for job, times in saved["evictions"]}
+        except (KeyError, TypeError, ValueError) as wrong:
+            raise InputError(f"a saved back-off cannot be read: {type(wrong).__name__} {wrong}") from None
+        return backoff
+
+    def keep(self, jobs: Callable[[int | str], bool]) -> None:
+        """Forget all others."""
+        self._evictions = {job: times for job, times in self._evictions.items() if jobs(job)}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from fairlead.policy.knowledge import reading
 from fairlead.policy.queue import Key
 from fairlead.policy.stages import Ordering, option
 from fairlead.policy.view import JobState, View
@@ -35,6 +38,8 @@ class Las(Ordering):
     thresholds: tuple[float, ...] = option((), "service in GPU-seconds at which a job falls a queue, as 3600/36000")
     _falls: list[tuple[float, int, int]] = field(default_factory=list, init=False, repr=False)
     """(moment, job, its `starts` then) of the next fall of each running job; entries of earlier runs are stale."""
+    _recalled: set[tuple[int, int]] = field(default_factory=set, init=False, repr=False)
+    """(job, `starts`) of the runs whose fall was saved: computed anew it would be off by a rounding error."""
 
     def __post_init__(self) -> None:
         if self.queues < 0:
@@ -67,6 +72,12 @@ class Las(Ordering):
 
     def watch(self, state: JobState, width: int, starts: int, view: View) -> None:
         """Note when the job will fall to the next queue if it runs on."""
+        if self._recalled and (run := (state.job.id, starts)) in self._recalled:
+            self._recalled.remove(run)
+            return
+        self._note_fall(state, width, starts, view)
+
+    def _note_fall(self, state: JobState, width: int, starts: int, view: View) -> None:
         queue = self.waiting_key(state, view)[0]
         if not self.drifts and queue < len(self.thresholds):
             left_gpu_s = self.thresholds[queue] - state.attained_gpu_s(view.now_s)
@@ -78,13 +89,26 @@ class Las(Ordering):
         while (due := self._next(view)) is not None and due[0] <= view.now_s:
             heapq.heappop(self._falls)
             state = view.running[due[1]]
-            self.watch(state, len(state.gpus), state.starts, view)
+            self._note_fall(state, len(state.gpus), state.starts, view)
             fallen.append(state)
         return fallen
 
     def wake_s(self, view: View) -> float | None:
         """The next fall."""
         return self._falls[0][0] if self._falls else None
+
+    def knowledge(self) -> dict[str, Any]:
+        """When running jobs fall."""
+        return {"falls": [list(fall) for fall in sorted(self._falls)]}
+
+    def recall(self, saved: Mapping[str, Any], view: View) -> None:
+        """Those of the runs that are still on."""
+        with reading("las", saved, "falls"):
+            falls = [(float(at_s), int(job_id), int(starts)) for at_s, job_id, starts in saved["falls"]]
+        running = view.running
+        self._falls = [f for f in falls if f[1] in running and running[f[1]].starts == f[2]]
+        heapq.heapify(self._falls)
+        self._recalled = {(job_id, starts) for _, job_id, starts in self._falls}
 
     def _next(self, view: View) -> tuple[float, int, int] | None:
         """The next fall of a job that is still in the run it was noted for."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fairlead.model.placement import Placement
+from fairlead.policy.knowledge import draws, reading, resume_draws
 from fairlead.policy.pool import Pool
 from fairlead.policy.stages import Placing, option
 from fairlead.policy.view import JobState, View
@@ -32,6 +34,15 @@ class Random(Placing):
         if 4 * width < pool.count and 4 * pool.count > view.cluster.gpus:
             return self._by_rejection(width, pool, view.cluster.gpus)
         return tuple(sorted(self._rng.sample(list(pool), width)))
+
+    def knowledge(self) -> dict[str, Any]:
+        """Where the draws stand."""
+        return {"draws": draws(self._rng)}
+
+    def recall(self, saved: Mapping[str, Any], view: View) -> None:
+        """Go on drawing from there."""
+        with reading("random", saved, "draws"):
+            resume_draws(self._rng, saved["draws"])
 
     def _by_rejection(self, width: int, pool: Pool, gpus: int) -> Placement:
         """The same draw without listing the pool, where most tries hit."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
+from fairlead.policy.knowledge import reading
 from fairlead.policy.view import View
 
 
@@ -16,11 +19,11 @@ class IdleNodes:
         self._idle = 0
         """Bit mask of the same nodes."""
         self._of_size: dict[int, int] = {}
-        self._drained = 0
+        self._drained: set[int] = set()
 
     def notice(self, view: View) -> None:
         """Look at the pool as it is now."""
-        if not self._of_size or len(view.drained) != self._drained:
+        if not self._of_size or view.drained != self._drained:
             self._measure(view)
         idle = 0
         for gpus, nodes in self._of_size.items():
@@ -40,8 +43,19 @@ class IdleNodes:
             else:
                 self.since_s.pop(node, None)
 
+    def knowledge(self) -> dict[str, Any]:
+        """Since when nodes are idle, in that order."""
+        return {"idle": [[node, since_s] for node, since_s in self.since_s.items()]}
+
+    def recall(self, saved: Mapping[str, Any], view: View) -> None:
+        """Those that are in use by now are dropped at the next look."""
+        with reading("idle nodes", saved, "idle"):
+            since_s = {int(node): float(at_s) for node, at_s in saved["idle"]}
+        self.since_s = {node: at_s for node, at_s in since_s.items() if 0 <= node < len(view.cluster.nodes)}
+        self._idle = sum(1 << node for node in self.since_s)
+
     def _measure(self, view: View) -> None:
-        self._drained = len(view.drained)
+        self._drained = set(view.drained)
         drained = Counter(view.cluster.node_of[g] for g in view.drained)
         self._of_size.clear()
         for number, spec in enumerate(view.cluster.nodes):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fairlead.policy.plan import Plan
 from fairlead.policy.powering.idle import IdleNodes
 from fairlead.policy.stages import Powering, option
 from fairlead.policy.view import View
+
+_LATE_S = 5.0
+"""How late a controller may be."""
 
 
 @dataclass
@@ -45,6 +49,14 @@ class Rent(Powering):
         if not wanted_gpus:
             self._give_back(len(self._idle.since_s), view, plan)
 
+    def knowledge(self) -> dict[str, Any]:
+        """Since when nodes are idle."""
+        return self._idle.knowledge()
+
+    def recall(self, saved: Mapping[str, Any], view: View) -> None:
+        """The same."""
+        self._idle.recall(saved, view)
+
     def _rent(self, short: int, view: View, plan: Plan, each: int | None = None) -> None:
         """Nodes until the shortage is met; it counts GPUs, or with `each=1` nodes."""
         if short <= 0:
@@ -62,8 +74,10 @@ class Rent(Powering):
         for node, since_s in list(self._idle.since_s.items()):
             if len(plan.sleep) >= at_most:
                 return
-            rented_s = view.rented_s.get(node, since_s)
-            due_s = max(since_s + self.linger_s, rented_s + rental.billed_s(view.now_s - rented_s))
+            rented_s, lingered_s = view.rented_s.get(node, since_s), since_s + self.linger_s
+            # On a real clock the end of a step that is paid for is met a moment late; that is no reason to pay another.
+            paid_s = max(lingered_s, view.now_s - min(_LATE_S, rental.step_s / 2.0))
+            due_s = max(lingered_s, rented_s + rental.billed_s(paid_s - rented_s))
             if due_s <= view.now_s:
                 plan.sleep.append(node)
             elif plan.wake_s is None or due_s < plan.wake_s:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fairlead.policy.plan import Plan
 from fairlead.policy.powering.idle import IdleNodes
@@ -42,12 +43,23 @@ class Sleep(Powering):
                 if short <= 0:
                     break
             return
-        since = self._idle.since_s
+        since, spare = self._idle.since_s, -short
         for node, since_s in list(since.items()):
             if len(since) - len(plan.sleep) <= self.reserve:
                 break
+            spare -= view.free.counts[node]
+            if spare < 0:
+                break  # somebody waits for these and for others that are waking: sleep would start it all over again
             due_s = since_s + self.after_s
             if due_s > view.now_s:
                 plan.wake_s = due_s if plan.wake_s is None else min(plan.wake_s, due_s)
                 break
             plan.sleep.append(node)
+
+    def knowledge(self) -> dict[str, Any]:
+        """Since when nodes are idle."""
+        return self._idle.knowledge()
+
+    def recall(self, saved: Mapping[str, Any], view: View) -> None:
+        """The same."""
+        self._idle.recall(saved, view)

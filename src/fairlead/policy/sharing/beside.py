@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.model.placement import Placement
+from fairlead.policy.knowledge import reading
+from fairlead.policy.plan import EXPLAINED, NO_FREE_GPU, OVER_MEMORY
 from fairlead.policy.pool import Pool
 from fairlead.policy.queue import Queue
+from fairlead.policy.sharing.groups import described
 from fairlead.policy.stages import Sharing, option
 from fairlead.policy.view import Fleet, JobState, View
+
+NO_SERVICE_ACCEPTS = "no-service-accepts"
+"""The guard lets no offline work on the GPU."""
+_HAS_A_JOB = "has-an-offline-job"
+_OTHERS_FIRST = "given-to-others"
 
 
 @dataclass
@@ -29,7 +37,7 @@ class Beside(Sharing):
     _assigned: dict[int, tuple[int, float]] = field(default_factory=dict, init=False, repr=False)
     """The GPU of a waiting job and the share of SMs that it gets there."""
 
-    _services: dict[int, None] = field(default_factory=dict, init=False, repr=False)
+    _services: set[int] = field(default_factory=set, init=False, repr=False)
     """Services that wait."""
     _primed: bool = field(default=False, init=False, repr=False)
     _hosted: bool = field(default=False, init=False, repr=False)
@@ -49,11 +57,9 @@ class Beside(Sharing):
             came: Iterable[JobState] = view.waiting.values()
         else:
             came = (*view.changes.arrived, *view.changes.returned)
-        for state in came:
-            if state.job.kind == "service":
-                self._services[state.job.id] = None
-        services = [j for j in self._services if j in view.waiting]
-        self._services = dict.fromkeys(services)
+        self._services.update(s.job.id for s in came if s.job.kind == "service")
+        services = sorted(j for j in self._services if j in view.waiting)
+        self._services = set(services)
         if view.meter is not None:
             self.assign(queue, view)
         # Who is not assigned tries empty GPUs, as long as there are any.
@@ -74,6 +80,17 @@ class Beside(Sharing):
         """At once where services have come."""
         return view.now_s if self._hosted else None
 
+    def knowledge(self) -> dict[str, Any]:
+        """The GPUs promised, and whether services have just been placed."""
+        return {"assigned": [[j, gpu, share] for j, (gpu, share) in self._assigned.items()], "hosted": self._hosted}
+
+    def recall(self, saved: Mapping[str, Any], view: View) -> None:
+        """Promises to jobs that are here, of GPUs that have their service and nobody else."""
+        with reading("a sharing with services", saved, "assigned", "hosted"):
+            assigned = [(int(j), int(gpu), float(share)) for j, gpu, share in saved["assigned"]]
+            self._hosted = bool(saved["hosted"])
+            self._assigned = {j: (gpu, share) for j, gpu, share in assigned if view.here(j) and _is_open(gpu, view)}
+
     def offers(self, state: JobState, width: int, pool: Pool, view: View) -> Iterable[Pool | Placement]:
         """An empty GPU for a service; the assigned GPU for an offline job, else an empty one."""
         assigned = self._assigned.pop(state.job.id, None)
@@ -88,6 +105,23 @@ class Beside(Sharing):
     def sm_share(self, state: JobState, gpus: Placement, view: View) -> float:
         """What goes with the assignment."""
         return self._share
+
+    def why_waits(self, state: JobState, width: int, view: View) -> tuple[str, list[tuple[str, str]]]:
+        """What speaks against the services that it could be beside."""
+        if view.meter is None or state.job.kind == "service" or width != 1:
+            return super().why_waits(state, width, view)
+        fleet, room = view.meter.fleet(), self.memory - self.job_memory_frac(state, view)
+        against = np.select(
+            [fleet.offline >= 0, ~fleet.accepts, fleet.memory_frac > room],
+            [_HAS_A_JOB, NO_SERVICE_ACCEPTS, OVER_MEMORY],
+            _OTHERS_FIRST,
+        ).tolist()
+        # What is nearest to a yes says most: memory, then the guard.
+        near = (r for r in (OVER_MEMORY, NO_SERVICE_ACCEPTS) if r in against)
+        reason = NO_FREE_GPU if _OTHERS_FIRST in against else next(near, NO_FREE_GPU)
+        rows = zip(fleet.service.tolist(), fleet.gpu.tolist(), against, strict=True)
+        found = sorted(((described((s,), (g,)), a) for s, g, a in rows), key=lambda f: f[1] == _HAS_A_JOB)
+        return reason, found[:EXPLAINED]
 
     def open_gpus(self, fleet: Fleet) -> NDArray[np.int64]:
         """Positions in the fleet that may receive an offline job now."""
@@ -119,3 +153,8 @@ class Beside(Sharing):
         if state.job.memory_mib:
             return state.job.memory_mib / view.cluster.least_memory_mib
         return solo.memory_frac if solo is not None else 0.0
+
+
+def _is_open(gpu: int, view: View) -> bool:
+    """Whether a GPU has a service and nobody else."""
+    return gpu < view.cluster.gpus and [view.running[j].job.kind for j in view.on_gpu[gpu]] == ["service"]

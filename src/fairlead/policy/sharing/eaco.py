@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import ClassVar
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
 
 from fairlead.model.interference import Interference, built_in
 from fairlead.model.placement import Placement
+from fairlead.policy.knowledge import reading
+from fairlead.policy.plan import DEADLINE_AT_RISK, EXPLAINED, NO_FREE_GPU, OVER_MEMORY, OVER_UTILISATION
 from fairlead.policy.pool import Pool
-from fairlead.policy.sharing.groups import Group, GroupIndex, profiles_of
+from fairlead.policy.sharing.groups import Group, GroupIndex, described, profiles_of
 from fairlead.policy.stages import Sharing, option
 from fairlead.policy.view import JobState, View
 
@@ -100,7 +102,7 @@ class Eaco(Sharing):
         by_node: dict[int, list[int]] = {}
         groups = self._index.at_most(self.utilisation - state.job.profile.activity_frac)
         for group in itertools.islice(groups, self.tries):
-            if not self._joinable(state, group, view):
+            if self._objection(state, group, view) is not None:
                 continue
             gpus = sorted(view.groups[group])
             if len(gpus) >= width:
@@ -163,28 +165,69 @@ class Eaco(Sharing):
                     moments.append(view.epochs.next_end_s(state))
         return min(moments, default=None)
 
-    def _joinable(self, state: JobState, group: Group, view: View) -> bool:
+    def knowledge(self) -> dict[str, Any]:
+        """The history, how full groups are taken to be, trials under way, and the company that was refused to jobs."""
+        trials = [{**asdict(t), "epochs": [[j, done] for j, done in t.epochs.items()]} for t in self._trials.values()]
+        rejected = [[job_id, sorted(map(list, groups))] for job_id, groups in self._rejected.items()]
+        groups = dict(self._index.knowledge())
+        return {"history": self.known.to_dict(), "groups": groups, "trials": trials, "rejected": rejected}
+
+    def recall(self, saved: Mapping[str, Any], view: View) -> None:
+        """Of the jobs that are still here."""
+        with reading("eaco", saved, "history", "groups", "trials", "rejected"):
+            self.learn_from(Interference.from_dict(saved["history"], "what was saved of eaco: history"))
+            self._index.recall(saved["groups"])
+            trials = [_trial(t, view) for t in saved["trials"]]
+            rejected = {int(j): {tuple(map(int, group)) for group in groups} for j, groups in saved["rejected"]}
+        self._trials = {t.joiner: t for t in trials if view.here(t.joiner)}
+        self._on_trial = {j for t in self._trials.values() for j in t.epochs}
+        self._rejected = {
+            j: {group for group in groups if all(map(view.here, group))}
+            for j, groups in rejected.items()
+            if view.here(j)
+        }
+
+    def why_waits(self, state: JobState, width: int, view: View) -> tuple[str, list[tuple[str, str]]]:
+        """What speaks against the company that it could have: of that which has room, then of the fullest."""
+        if not self.shared(state):
+            return super().why_waits(state, width, view)
+        self._index.catch_up(view)
+        room_frac = self.utilisation - state.job.profile.activity_frac
+        found = []
+        for group in itertools.islice(self._index.at_most(room_frac), EXPLAINED):
+            against = self._objection(state, group, view) or "too-few-gpus"
+            found.append((described(group, view.groups[group]), against))
+        for group in itertools.islice(self._index.above(room_frac), EXPLAINED - len(found)):
+            found.append((described(group, view.groups[group]), OVER_UTILISATION))
+        return (found[0][1] if found else NO_FREE_GPU), found
+
+    def _objection(self, state: JobState, group: Group, view: View) -> str | None:
+        """Why a job may not join a group that has room for it; None if it may."""
         gpus, job = view.groups[group], state.job
-        if len(group) >= self.jobs or not self._on_trial.isdisjoint(group):
-            return False
-        if group in self._rejected.get(job.id, ()) or (view.drained and not view.drained.isdisjoint(gpus)):
-            return False
+        if len(group) >= self.jobs:
+            return "too-many-jobs"
+        if not self._on_trial.isdisjoint(group):
+            return "on-trial"
+        if group in self._rejected.get(job.id, ()):
+            return "tried-before"
+        if view.drained and not view.drained.isdisjoint(gpus):
+            return "gpu-drained"
         company = [view.running[j] for j in group]
         room_mib = self.memory * view.cluster.gpu_model(next(iter(gpus))).memory_mib
         if job.memory_mib + sum(c.job.memory_mib for c in company) > room_mib:
-            return False
+            return OVER_MEMORY
         profiles = [*profiles_of(group, view), job.profile]
         if not self.known.fits(profiles):
-            return False
+            return OVER_MEMORY
         members = (*company, state)
         for i, member in enumerate(members):
             others = profiles[:i] + profiles[i + 1 :]
             if not self._in_time(member, self.known.predict(member.job.profile, others), view):
-                return False
+                return DEADLINE_AT_RISK
             seen = self.known.source(member.job.profile, others) == "set"
             if not seen and not self._survives_trial(member, len(members), job.profile.epoch_s, view):
-                return False
-        return True
+                return DEADLINE_AT_RISK
+        return None
 
     def _in_time(self, state: JobState, kept_speed: float, view: View) -> bool:
         """Whether a job meets its deadline at that speed."""
@@ -237,3 +280,8 @@ class Eaco(Sharing):
     def _close(self, trial: Trial) -> None:
         del self._trials[trial.joiner]
         self._on_trial = {j for t in self._trials.values() for j in t.epochs}
+
+
+def _trial(saved: Mapping[str, Any], view: View) -> Trial:
+    epochs = {int(j): int(done) for j, done in saved["epochs"] if view.here(int(j))}
+    return Trial(int(saved["joiner"]), epochs, int(saved["joiner_epochs"]), bool(saved["failed"]))

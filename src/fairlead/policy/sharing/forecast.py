@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fairlead.policy.knowledge import finite
 from fairlead.policy.view import Fleet
 
 Floats = NDArray[np.float64]
@@ -38,6 +41,20 @@ class Forecast:
         while self._seen[0][0] < now_s - _DAYS_KEPT * _DAY_S:
             self._seen.pop(0)
         return np.clip(found, 0.0, 1.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was seen, fit for JSON."""
+        seen = [[t, [finite(x) for x in row] if np.isnan(row).any() else row.tolist()] for t, row in self._seen]
+        return {"services": self._services.tolist(), "seen": seen}
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Forecast:
+        """From what `to_dict` made."""
+        services = np.array(saved["services"], dtype=np.int64)
+        seen = [(float(t), np.array(row, dtype=np.float64)) for t, row in saved["seen"]]  # null becomes NaN
+        if any(row.shape != services.shape for _, row in seen):
+            raise ValueError(f"every row has {len(services)} services")
+        return cls(seen, services)
 
     def _turn_to(self, services: NDArray[np.int64]) -> None:
         """Others are there now: those that stayed keep their past."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fairlead.model.placement import Placement
+from fairlead.policy.knowledge import draws, reading, resume_draws
 from fairlead.policy.pool import Pool
 from fairlead.policy.sharing.pairs import can_wake, single_jobs
 from fairlead.policy.stages import Sharing, option
@@ -58,12 +59,13 @@ class Gandiva(Sharing):
         assert view.epochs is not None
         leaving = []
         for job_id, (look_s, partner_id) in list(self._pairs.items()):
+            job, partner = view.running.get(job_id), view.running.get(partner_id)
+            if job is None or partner is None or job.gpus != partner.gpus:
+                del self._pairs[job_id]
+                continue
             if look_s > view.now_s:
                 continue
             del self._pairs[job_id]
-            job, partner = view.running.get(job_id), view.running.get(partner_id)
-            if job is None or partner is None or job.gpus != partner.gpus:
-                continue
             if view.epochs.kept_speed(job) + view.epochs.kept_speed(partner) < self.worth:
                 self._met.setdefault(job_id, set()).add(partner_id)
                 leaving.append(job)
@@ -74,3 +76,19 @@ class Gandiva(Sharing):
     def wake_s(self, view: View) -> float | None:
         """When the next pair is to be looked at."""
         return min((look_s for look_s, _ in self._pairs.values()), default=None)
+
+    def knowledge(self) -> dict[str, Any]:
+        """Pairs to be looked at, who is not to meet again, and where the draws stand."""
+        pairs = [[job_id, look_s, partner] for job_id, (look_s, partner) in self._pairs.items()]
+        met = [[job_id, sorted(partners)] for job_id, partners in self._met.items()]
+        return {"pairs": pairs, "met": met, "draws": draws(self._rng)}
+
+    def recall(self, saved: Mapping[str, Any], view: View) -> None:
+        """Of the jobs that are still here."""
+        with reading("gandiva", saved, "pairs", "met", "draws"):
+            pairs = [(int(j), float(look_s), int(partner)) for j, look_s, partner in saved["pairs"]]
+            met = {int(j): {int(p) for p in partners} for j, partners in saved["met"]}
+            resume_draws(self._rng, saved["draws"])
+        here = view.here
+        self._pairs = {j: (look_s, partner) for j, look_s, partner in pairs if here(j) and here(partner)}
+        self._met = {j: {p for p in partners if here(p)} for j, partners in met.items() if here(j)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fairlead.model.contention import beside
 from fairlead.model.predictor import Predictor, load_predictor
 from fairlead.policy.guarding import Backoff
+from fairlead.policy.knowledge import finite, or_infinite, reading
 from fairlead.policy.queue import Queue
 from fairlead.policy.sharing.beside import Beside
 from fairlead.policy.sharing.forecast import Forecast
@@ -24,6 +25,9 @@ _LEAST_SHARE, _MOST_SHARE = 0.1, 0.9
 _RETRY_S = 60.0
 """GPUs that do not accept offline work, and jobs that stay away after an eviction, are asked for again after this."""
 _NEVER = float("inf")
+_COLUMNS = fields(Fleet)
+_TYPES = {"accepts": np.bool_, "gpu": np.int64, "service": np.int64, "offline": np.int64}
+"""Of the columns; the others are fractions."""
 
 
 @dataclass
@@ -74,6 +78,8 @@ class Muxflow(Beside):
                 self._backoff.evicted(state.job.id, view.now_s)
         for state in view.changes.ended:
             self._backoff.forget(state.job.id)
+        for state in (*view.changes.ended, *view.changes.withdrawn):
+            self._assigned.pop(state.job.id, None)
         if view.meter is None or self._matching is not None:
             return [], self._matching is not None
         _, hosted = super().review(view)
@@ -120,6 +126,37 @@ class Muxflow(Beside):
         for place, column in enumerate(match(weights).partner.tolist()):
             if column >= 0:
                 self._assigned[ready[column].job.id] = (int(open_now.gpu[place]), float(shares[place]))
+
+    def knowledge(self) -> dict[str, Any]:
+        """Past loads, shares, back-offs, promises, and when it looks next."""
+        matching = self._matching
+        return {
+            **super().knowledge(),
+            "due_s": self._due_s,
+            "retry_s": finite(self._retry_s),
+            "forecast": self._forecast.to_dict(),
+            "backoff": self._backoff.to_dict(),
+            "shares": [[service, share] for service, share in self._shares.items()],
+            "matching": None if matching is None else {f.name: getattr(matching, f.name).tolist() for f in _COLUMNS},
+        }
+
+    def recall(self, saved: Mapping[str, Any], view: View) -> None:
+        """Of the jobs that are still here; a matching under way only if its services are where they were."""
+        own = ("due_s", "retry_s", "forecast", "backoff", "shares", "matching")
+        with reading("muxflow", saved, "assigned", "hosted", *own):
+            super().recall({name: saved[name] for name in ("assigned", "hosted")}, view)
+            self._due_s, self._retry_s = float(saved["due_s"]), or_infinite(saved["retry_s"])
+            self._forecast = Forecast.from_dict(saved["forecast"])
+            self._backoff = Backoff.from_dict(saved["backoff"])
+            self._shares = {int(j): float(share) for j, share in saved["shares"] if view.here(int(j))}
+            self._matching = _fleet(saved["matching"], view) if saved["matching"] is not None else None
+        self._backoff.keep(lambda job: isinstance(job, int) and view.here(job))
+
+    def why_waits(self, state: JobState, width: int, view: View) -> tuple[str, list[tuple[str, str]]]:
+        """Also that it stays away after an eviction."""
+        if self._backoff.ready_s(state.job.id) > view.now_s:
+            return "evicted-back-off", []
+        return super().why_waits(state, width, view)
 
     def _shares_of(self, fleet: Fleet, now_s: float) -> dict[int, float]:
         """What services are expected to leave in the next interval."""
@@ -195,3 +232,11 @@ class Muxflow(Beside):
         names = ("utilisation_frac", "sm_activity_frac", "occupancy_frac", "memory_frac")
         columns = {n: [getattr(s, n) if s else np.nan for s in solos] for n in names}
         return {**columns, "iteration_s": [s.time_s if s else np.nan for s in solos]}
+
+
+def _fleet(saved: Mapping[str, Any], view: View) -> Fleet | None:
+    """A saved fleet, if its services are where they were."""
+    fleet = Fleet(*(np.array(saved[f.name], dtype=_TYPES.get(f.name, np.float64)) for f in _COLUMNS))
+    hosted = zip(fleet.gpu.tolist(), fleet.service.tolist(), strict=True)
+    there = all(gpu < view.cluster.gpus and service in view.on_gpu[gpu] for gpu, service in hosted)
+    return fleet if there else None

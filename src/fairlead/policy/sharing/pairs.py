@@ -16,7 +16,7 @@ def can_wake(width: int, free: int, view: View) -> bool:
 def single_jobs(state: JobState, width: int, memory_frac: float, view: View) -> Iterator[JobState]:
     """Running jobs of equal width that share with nobody yet and whose memory leaves room, in order of submission."""
     for group, gpus in sorted(view.groups.items()):
-        if len(group) != 1 or len(gpus) != width:
+        if len(group) != 1 or len(gpus) != width or not view.drained.isdisjoint(gpus):
             continue
         partner = view.running[group[0]]
         room_mib = memory_frac * view.cluster.gpu_model(partner.gpus[0]).memory_mib

@@ -8,7 +8,8 @@ from typing import ClassVar
 from fairlead.model.contention import Mode
 from fairlead.policy.queue import Queue
 from fairlead.policy.sharing.beside import Beside
-from fairlead.policy.view import View
+from fairlead.policy.stages import Sharing
+from fairlead.policy.view import JobState, View
 
 
 @dataclass
@@ -50,3 +51,7 @@ class OnlineOnly(Beside):
 
     When not to use it: where services leave GPUs half idle, which is nearly always.
     """
+
+    def why_waits(self, state: JobState, width: int, view: View) -> tuple[str, list[tuple[str, str]]]:
+        """Services are not considered."""
+        return Sharing.why_waits(self, state, width, view)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from fairlead.policy.sizing.budget import JobType
 from fairlead.policy.sizing.curves import Kind, KindKey
@@ -33,10 +34,10 @@ class Arrivals:
         self._trust_jobs = trust_jobs
         self._counts: dict[KindKey, _Count] = {}
 
-    def arrived(self, key: KindKey, state: JobState) -> None:
-        """One more."""
+    def arrived(self, key: KindKey, state: JobState, *, new: bool = True) -> None:
+        """One more, or one that is back and was counted before."""
         count = self._counts.setdefault(key, _Count())
-        count.jobs += 1
+        count.jobs += new
         count.least.add(state.job.min_gpus)
         count.widest = max(count.widest, state.job.max_gpus)
 
@@ -61,6 +62,18 @@ class Arrivals:
         count, first = self._counts[key], self._first.get(key[0])
         weight, size_s = (self._trust_jobs, first.mean_size_s) if first is not None else (1.0, _SIZE_S)
         return (weight * size_s + count.size_s) / (weight + count.ended)
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """The counts, fit for JSON."""
+        return [{"kind": list(k), **asdict(c), "least": sorted(c.least)} for k, c in self._counts.items()]
+
+    def recall(self, saved: Sequence[Mapping[str, Any]]) -> None:
+        """Go on counting from there."""
+        for entry in saved:
+            name, batch = entry["kind"]
+            jobs, ended, size_s = int(entry["jobs"]), int(entry["ended"]), float(entry["size_s"])
+            least, widest = {int(k) for k in entry["least"]}, int(entry["widest"])
+            self._counts[str(name), int(batch)] = _Count(jobs, ended, size_s, least, widest)
 
     def bounds(self, key: KindKey) -> tuple[set[int], int]:
         """The least widths of the jobs of a kind, and the widest that some of them can run on."""

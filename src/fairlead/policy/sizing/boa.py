@@ -6,13 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.errors import InfeasibleError
 from fairlead.model.training import packed_nodes
+from fairlead.policy.knowledge import reading
+from fairlead.policy.plan import OVER_BUDGET
+from fairlead.policy.sizing import saved_kind
 from fairlead.policy.sizing.arrivals import Arrivals
 from fairlead.policy.sizing.controller import BudgetController
 from fairlead.policy.sizing.curves import Curves, Kind, KindKey, usual_widths
@@ -28,6 +31,7 @@ _TURN = (math.sqrt(5.0) - 1.0) / 2.0
 """Steps of this size fall evenly into 0 to 1: which of two mixed plans a job gets."""
 _THRIFTY = 10.0
 """A price at which hardly anything but GPU-seconds counts; with what is owed it rises further, or falls."""
+_NUMBERS = {"due_s": float, "interval_s": float, "infeasible": int, "computed": int}
 
 
 @dataclass(slots=True)
@@ -40,6 +44,30 @@ class _Table:
     starts: tuple[Floats, Floats]
     frac: float
     """The fraction of jobs that go by the second."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fit for JSON."""
+        arrays = {name: [_plain(a) for a in getattr(self, name)] for name in ("costs", "switches", "starts")}
+        return {"widths": list(self.widths), "frac": self.frac, **arrays}
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> _Table:
+        """From what `to_dict` made."""
+        costs, switches, starts = ([_array(a) for a in saved[name]] for name in ("costs", "switches", "starts"))
+        pairs = ((costs[0], costs[1]), (switches[0], switches[1]), (starts[0], starts[1]))
+        return cls(tuple(int(k) for k in saved["widths"]), *pairs, float(saved["frac"]))
+
+
+def _plain(values: Floats) -> list[Any]:
+    """As lists; None where infinite."""
+    plain = values.astype(object)
+    plain[np.isinf(values)] = None
+    return cast(list[Any], plain.tolist())
+
+
+def _array(saved: list[Any]) -> Floats:
+    values = np.array(saved, dtype=np.float64)  # None becomes NaN
+    return np.where(np.isnan(values), np.inf, values)
 
 
 @dataclass
@@ -71,6 +99,7 @@ class Boa(Sizing):
     resizes: ClassVar[bool] = True
     elastic: ClassVar[bool] = True
     adapts_batch: ClassVar[bool] = True
+    no_width: ClassVar[str] = OVER_BUDGET
     _curves: Curves = field(init=False, repr=False)
     _arrivals: Arrivals = field(init=False, repr=False)
     _controller: BudgetController = field(init=False, repr=False)
@@ -80,6 +109,9 @@ class Boa(Sizing):
     _interval_s: float = field(default=0.0, init=False, repr=False)
     _infeasible: int = field(default=0, init=False, repr=False)
     _computed: int = field(default=0, init=False, repr=False)
+    _counted: set[int] = field(default_factory=set, init=False, repr=False)
+    """Jobs in the system, withdrawn ones included, that were counted when they came."""
+    _primed: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("budget", "every_s", "rarest_s", "horizon_s", "widest"):
@@ -95,20 +127,25 @@ class Boa(Sizing):
 
     def allot(self, view: View) -> Mapping[int, int]:
         """Widths of those who came and those who have begun an epoch; of everybody when the table is new."""
-        changes = view.changes
         first = not self._widths
         if first:
             self._widths = usual_widths(view.cluster.node_gpus, min(self.widest, view.cluster.gpus))
         active = (*view.running.values(), *view.waiting.values())
-        self._take_note(view, active if first else changes.arrived)
+        # A new BOA looks for those that came before it; one that was recalled, for those that came since.
+        missed = () if self._primed else (s for s in active if self._is_news(s))
+        came = list(dict.fromkeys((*view.changes.arrived, *missed)))
+        self._primed = True
+        self._take_note(view, came, everybody=first)
         if not self._curves.kinds:
             return {}  # something happened to a node before the first job came
-        unheard = first or any(self._is_unheard(s) for s in changes.arrived)
-        if view.now_s >= self._due_s or unheard:
+        if view.now_s >= self._due_s or first or any(self._is_unheard(s) for s in came):
             self._compute(view)
             return {s.job.id: self._width(s, view) for s in active}
-        moved = (*changes.arrived, *changes.turned)
+        moved = (*came, *view.changes.turned)
         return {s.job.id: self._width(s, view) for s in moved if s.job.id in view.running or s.job.id in view.waiting}
+
+    def _is_news(self, state: JobState) -> bool:
+        return state.job.id not in self._counted or state.job.id in self._controller.away
 
     def _is_unheard(self, state: JobState) -> bool:
         """Whether the table has nothing for a job."""
@@ -141,16 +178,54 @@ class Boa(Sizing):
             )
         return found
 
+    # -- what is saved -----------------------------------------------------------------------------------------------
+
+    def knowledge(self) -> dict[str, Any]:
+        """Curves, counts, what is owed, and the table that widths are read from."""
+        return {
+            "kinds": [saved_kind.to_dict(kind) for kind in self._curves.kinds.values()],
+            "arrivals": self._arrivals.to_list(),
+            "controller": self._controller.to_dict(),
+            "tables": [[*key, table.to_dict()] for key, table in self._tables.items()],
+            "counted": sorted(self._counted),
+            **{name: getattr(self, f"_{name}") for name in _NUMBERS},
+        }
+
+    def recall(self, saved: Mapping[str, Any], view: View) -> None:
+        """All that was learnt outlives the jobs; of those counted only the ones that may still come are kept."""
+        with reading("boa", saved, "kinds", "arrivals", "controller", "tables", "counted", *_NUMBERS):
+            self._curves.recalled(saved_kind.from_dict(kind) for kind in saved["kinds"])
+            self._arrivals.recall(saved["arrivals"])
+            self._controller.recall(saved["controller"])
+            self._tables = {(str(name), int(batch)): _Table.from_dict(t) for name, batch, t in saved["tables"]}
+            self._counted = {int(j) for j in saved["counted"] if view.here(j) or j in self._controller.away}
+            for name, kind in _NUMBERS.items():
+                setattr(self, f"_{name}", kind(saved[name]))
+        if self._curves.kinds:
+            self._widths = usual_widths(view.cluster.node_gpus, min(self.widest, view.cluster.gpus))
+        for state in (*view.running.values(), *view.waiting.values()):
+            if self._curves.key(state.job) in self._curves.kinds:
+                self._curves.kind(state.job)  # it brings its profile
+
     # -- learning ----------------------------------------------------------------------------------------------------
 
-    def _take_note(self, view: View, arrived: Sequence[JobState]) -> None:
+    def _take_note(self, view: View, arrived: Sequence[JobState], *, everybody: bool) -> None:
         changes = view.changes
         for state in arrived:
             self._curves.kind(state.job)
-            self._arrivals.arrived(self._curves.key(state.job), state)
+            # Who has run, or is counted, was withdrawn and is back: no new arrival. At first everybody is one.
+            new = state.job.id not in self._counted and (everybody or not state.starts)
+            self._counted.add(state.job.id)
+            self._arrivals.arrived(self._curves.key(state.job), state, new=new)
+            self._controller.back(state)
+        for state in changes.withdrawn:
+            if not view.here(state.job.id):
+                self._controller.withdrawn(state)
         for state in changes.ended:
+            self._counted.discard(state.job.id)
             self._controller.ended(state)
-            self._arrivals.ended(self._curves.key(state.job), state, self._curves.kind(state.job))
+            if (key := self._curves.key(state.job)) in self._curves.kinds:
+                self._arrivals.ended(key, state, self._curves.kind(state.job))
         looked = view.running.values() if view.now_s >= self._due_s else changes.turned
         if self._curves.look(looked, view):
             self._due_s = min(self._due_s, view.now_s + _LEARNING_S)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from fairlead.policy.view import JobState, View
 
@@ -37,11 +39,30 @@ class BudgetController:
     """What was paid beyond the budget so far."""
     start_s: float = field(default=0.0, init=False)
     """Seconds paid without use per GPU started on or grown by."""
+    away: set[int] = field(default_factory=set, init=False)
+    """Jobs that are withdrawn: what they had is settled, until they are back."""
 
     def ended(self, state: JobState) -> None:
         """A job is done: what it had is settled."""
-        self._ended_gpu_s += state.banked_gpu_s
-        self._ended_taken += state.taken_gpus
+        if state.job.id in self.away:
+            self.away.remove(state.job.id)
+        else:
+            self._settle(state, 1)
+
+    def withdrawn(self, state: JobState) -> None:
+        """A job is out of sight, and may come back."""
+        self.away.add(state.job.id)
+        self._settle(state, 1)
+
+    def back(self, state: JobState) -> None:
+        """It is in sight again, with what it had."""
+        if state.job.id in self.away:
+            self.away.remove(state.job.id)
+            self._settle(state, -1)
+
+    def _settle(self, state: JobState, sign: int) -> None:
+        self._ended_gpu_s += sign * state.banked_gpu_s
+        self._ended_taken += sign * state.taken_gpus
 
     def look(self, view: View) -> None:
         """Measure what starts cost, and what is owed."""
@@ -54,6 +75,17 @@ class BudgetController:
         taken = self._ended_taken + sum(s.taken_gpus for s in active)
         self.start_s = max(0.0, _TRUST_GPUS * boot_s + paid - held) / (_TRUST_GPUS + taken)
         self.owed_gpu_s = paid - self.budget * view.now_s
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was measured, fit for JSON."""
+        settled = {"ended_gpu_s": self._ended_gpu_s, "ended_taken": self._ended_taken}
+        return {**settled, "owed_gpu_s": self.owed_gpu_s, "start_s": self.start_s, "away": sorted(self.away)}
+
+    def recall(self, saved: Mapping[str, Any]) -> None:
+        """Go on from there; jobs that are away are not in the view and yet may come back."""
+        self._ended_gpu_s, self._ended_taken = float(saved["ended_gpu_s"]), float(saved["ended_taken"])
+        self.owed_gpu_s, self.start_s = float(saved["owed_gpu_s"]), float(saved["start_s"])
+        self.away = {int(job_id) for job_id in saved["away"]}
 
     def price(self, table: float) -> float:
         """The price to go by where the table has that one."""

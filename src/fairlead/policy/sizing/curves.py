@@ -60,8 +60,9 @@ class Kind:
     limits: BatchLimits | None = None
     steps: dict[tuple[int, int, int, int], StepMeasurement] = field(default_factory=dict)
     fit: Fit | None = None
+    asked: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    """Goodputs that were asked for since the last report, by epoch, replicas and nodes."""
     _model: Application | None = None
-    _cache: dict[tuple[int, int, int], float] = field(default_factory=dict)
 
     @property
     def declared(self) -> bool:
@@ -73,6 +74,11 @@ class Kind:
         """The widest that may be tried."""
         return 1 << 30 if self.prior is not None or self.profile.training is None else max(1, 2 * self.widest)
 
+    def claim(self, profile: Profile, prior: Training | None) -> None:
+        """A job of it is here, with the profile that a recalled kind lacks."""
+        self.profile, self.prior = profile, prior
+        self.asked = {at: self._goodput(*at) for at in self.asked}
+
     def learn(self, width: int, report: Report) -> bool:
         """Take a report in; tells whether it was new."""
         key = (report.epoch, width, report.nodes)
@@ -82,7 +88,7 @@ class Kind:
         self.samples[report.epoch] = report.samples
         self.seen[key] = report.goodput
         self.widest = max(self.widest, width)
-        self._cache.clear()
+        self.asked.clear()
         steps = report.steps
         if steps is not None:
             self.limits = steps.limits
@@ -106,9 +112,9 @@ class Kind:
     def goodput(self, epoch: int, replicas: int, nodes: int) -> float:
         """As measured, else as guessed."""
         key = (epoch, replicas, nodes)
-        found = self._cache.get(key)
+        found = self.asked.get(key)
         if found is None:
-            found = self._cache[key] = self._goodput(*key)
+            found = self.asked[key] = self._goodput(*key)
         return found
 
     def _goodput(self, epoch: int, replicas: int, nodes: int) -> float:
@@ -170,6 +176,8 @@ class Curves:
         self._known = known
         self._adapts_batch = adapts_batch
         self.kinds: dict[KindKey, Kind] = {}
+        self._unclaimed: set[KindKey] = set()
+        """Kinds that were recalled and of which no job has been seen since."""
 
     def key(self, job: Job) -> KindKey:
         """The kind of a job."""
@@ -180,13 +188,24 @@ class Curves:
         key = self.key(job)
         found = self.kinds.get(key)
         if found is None:
-            prior = job.profile.training if self._known else None
-            if key[1] and isinstance(prior, Application):
-                prior = FixedBatch(prior, key[1])
+            prior = self._prior(job)
             found = self.kinds[key] = Kind(job.profile, key[1], prior)
             if prior is not None:
                 found.epochs = len(prior.samples)
+        elif self._unclaimed and key in self._unclaimed:
+            self._unclaimed.remove(key)
+            found.claim(job.profile, self._prior(job))
         return found
+
+    def recalled(self, kinds: Iterable[Kind]) -> None:
+        """These were known; their profiles come with the next job of each."""
+        self.kinds = {(kind.profile.name, kind.batch): kind for kind in kinds}
+        self._unclaimed = set(self.kinds)
+
+    def _prior(self, job: Job) -> Training | None:
+        """What was measured of its kind beforehand, if that may be used."""
+        prior, batch = job.profile.training if self._known else None, self.key(job)[1]
+        return FixedBatch(prior, batch) if batch and isinstance(prior, Application) else prior
 
     def look(self, states: Iterable[JobState], view: View) -> bool:
         """Ask running jobs for their reports; tells whether any had something new."""

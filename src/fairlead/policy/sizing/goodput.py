@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fairlead.policy.knowledge import reading
+from fairlead.policy.sizing import saved_kind
 from fairlead.policy.sizing.allocate import Allocation
 from fairlead.policy.sizing.curves import Curves, all_widths
 from fairlead.policy.stages import Sizing, option
@@ -60,6 +62,16 @@ class Interval(Sizing):
     def wake_s(self, view: View) -> float | None:
         """The next interval, while there are jobs."""
         return self._due_s if view.running or view.waiting else None
+
+    def knowledge(self) -> dict[str, Any]:
+        """The curves, and when it decides next."""
+        return {"due_s": self._due_s, "kinds": [saved_kind.to_dict(kind) for kind in self._curves.kinds.values()]}
+
+    def recall(self, saved: Mapping[str, Any], view: View) -> None:
+        """All of it: curves outlive the jobs that they were learnt from."""
+        with reading("a sizing by goodput", saved, "due_s", "kinds"):
+            self._due_s = float(saved["due_s"])
+            self._curves.recalled(saved_kind.from_dict(kind) for kind in saved["kinds"])
 
     @property
     def notes(self) -> tuple[str, ...]:

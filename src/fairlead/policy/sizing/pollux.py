@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from fairlead.model.training import packed_nodes
+from fairlead.policy.knowledge import reading
 from fairlead.policy.sizing.allocate import Allocation
 from fairlead.policy.sizing.goodput import Floats, Interval, best_widths, power_mean_costs
 from fairlead.policy.stages import option
@@ -62,6 +64,16 @@ class Pollux(Interval):
             self._autoscale(found, goodputs, self._alone(states, view), gpus, view)
             gpus = min(gpus, self._nodes * node_gpus)
         return found.widths(gpus)
+
+    def knowledge(self) -> dict[str, Any]:
+        """Also the size of the cluster, and the utilities that it was chosen by."""
+        return {**super().knowledge(), "nodes": self._nodes, "utilities": list(self._utilities)}
+
+    def recall(self, saved: Mapping[str, Any], view: View) -> None:
+        """All of it."""
+        with reading("pollux", saved, "due_s", "kinds", "nodes", "utilities"):
+            super().recall({name: saved[name] for name in ("due_s", "kinds")}, view)
+            self._nodes, self._utilities = int(saved["nodes"]), [float(u) for u in saved["utilities"]]
 
     def _speedups(self, states: Sequence[JobState], goodputs: Floats, gpus: int, view: View) -> Floats:
         """Over the goodput on a fair share of the GPUs."""
