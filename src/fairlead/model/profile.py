@@ -143,6 +143,12 @@ _CATALOG = {
 }
 
 
+def declare(profile: Profile) -> None:
+    """Know an application by its name from now on, in the place of one that was known before."""
+    _CATALOG[profile.name.lower()] = profile
+    profile_named.cache_clear()
+
+
 @lru_cache(maxsize=4096)
 def profile_named(name: str) -> Profile:
     """The built-in profile of that name, else the generic one under that name."""

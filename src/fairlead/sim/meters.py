@@ -25,14 +25,15 @@ _GAUGES = ("busy_gpus", "activity_gpus", "running_jobs", "waiting_jobs", "power_
 class Meters:
     """Integrals over simulated time. `advance` before anything changes at a new moment."""
 
-    def __init__(self, cluster: Cluster, view: View, interference: Interference) -> None:
+    def __init__(self, cluster: Cluster, view: View, interference: Interference, begin_s: float = 0.0) -> None:
         self._cluster = cluster
         self._interference = interference
         self._view = view
         models = {n.gpu_model for n in cluster.nodes}
         self._only_model = next(iter(models)) if len(models) == 1 else None
         self._power_cache: dict[tuple[GpuModel, float], float] = {}
-        self.now_s = 0.0
+        self.begin_s = begin_s
+        self.now_s = begin_s
         # Gauges: what holds right now.
         self.idle_w = sum(n.base_w + n.gpus * n.gpu_model.idle_w for n in cluster.nodes)
         self.jobs_w = 0.0
@@ -52,7 +53,7 @@ class Meters:
         self.jobs_j = 0.0
         self.running_job_s = 0.0
         self.waiting_job_s = 0.0
-        self._timeline = Timeline()
+        self._timeline = Timeline(begin_s)
 
     def advance(self, now_s: float) -> None:
         """Integrate up to now."""
@@ -197,17 +198,18 @@ class Meters:
 class Timeline:
     """Cumulative integrals at moments that grow apart: when full, every other row is dropped and the step doubles."""
 
-    def __init__(self) -> None:
-        self._rows: list[tuple[float, tuple[float, ...]]] = [(0.0, (0.0,) * len(_GAUGES))]
+    def __init__(self, begin_s: float = 0.0) -> None:
+        self._begin_s = begin_s
+        self._rows: list[tuple[float, tuple[float, ...]]] = [(begin_s, (0.0,) * len(_GAUGES))]
         self._step_s = 1.0
-        self.next_s = 0.0
+        self.next_s = begin_s
 
     def add(self, now_s: float, integrals: tuple[float, ...]) -> None:
         """A row for now."""
         self._rows.append((now_s, integrals))
         if len(self._rows) > _TIMELINE_ROWS:
             self._rows = self._rows[::2]
-            self._step_s = max(2.0 * self._step_s, now_s / _TIMELINE_ROWS)
+            self._step_s = max(2.0 * self._step_s, (now_s - self._begin_s) / _TIMELINE_ROWS)
         self.next_s = now_s + self._step_s
 
     def frame(self, now_s: float, integrals: tuple[float, ...]) -> pl.DataFrame:

@@ -53,6 +53,7 @@ class Online:
         guard: GuardConfig | None,
         retime: Callable[[SimJob, float], None],
         tick_s: float = TICK_S,
+        begin_s: float = 0.0,
     ) -> None:
         gpus = cluster.gpus
         self._mode = mode
@@ -68,7 +69,7 @@ class Online:
         self._edges_s: list[float] = []
         """Where bursts begin or end."""
         self._tick_due_s = _NEVER
-        self._since_s = 0.0
+        self._since_s = begin_s
         zeros = [np.zeros(gpus) for _ in range(19)]
         (
             self._mean, self._amplitude, self._peak_h, self._full_a, self._full_b, self._full_u,
@@ -85,7 +86,7 @@ class Online:
         self._rate = np.zeros(len(_RATES))
         """Of all GPUs together."""
         self._sums = np.zeros(len(_RATES))
-        self._rows: list[tuple[float, Floats]] = [(0.0, self._sums.copy())]
+        self._rows: list[tuple[float, Floats]] = [(begin_s, self._sums.copy())]
         self._row_step_s = tick_s
         self._evicted: list[dict[str, Any]] = []
         self._leaving: dict[int, dict[str, Any]] = {}

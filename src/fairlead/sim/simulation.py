@@ -4,6 +4,10 @@ Progress is exact: between events every job runs at the speed that the model giv
 to. In round mode the same loop runs with two things rounded up to the next multiple of the round: when a job that is
 done leaves, and when the policy is asked. At one moment ends come first, then failures and repairs, then arrivals, then
 one decision.
+
+A run may also begin in the middle (`Simulation.from_snapshot`, warm.py), on the snapshot's clock, with a decision at
+once. It ends when all training jobs have ended, or when those that are left never will: as things stand, on the nodes
+that are up. What it counts and meters is from there on.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from fairlead.model.interference import EMPTY, Interference
 from fairlead.model.job import Job
 from fairlead.model.placement import Placement
 from fairlead.model.profile import Locality
+from fairlead.model.snapshot import Snapshot
 from fairlead.model.speed import speed
 from fairlead.model.variability import Variability
 from fairlead.policy import laws
@@ -37,6 +42,7 @@ from fairlead.sim.result import JobRows, Result
 from fairlead.sim.simjob import SimJob
 from fairlead.sim.summary import audit, summarise
 from fairlead.sim.truth import Drift, Truth, Watch
+from fairlead.sim.warm import Warm, recall, taken, warm
 from fairlead.sim.work import Works
 from fairlead.traces.trace import Trace
 
@@ -68,12 +74,15 @@ class Simulation:
         drained: tuple[int, ...] = (),
         interference: Interference = EMPTY,
         progress: Callable[[int, int], None] | None = None,
+        begin: Warm | None = None,
     ) -> None:
         self._trace = trace
         self._cluster = cluster
         self._stack = stack
         self._round_s = stack.round_s
         self._progress = progress
+        self._begin = begin
+        begin_s = begin.snapshot.now_s if begin is not None else 0.0
         self._arrivals: Iterator[tuple[Job, float]] = trace.arrivals(locality=locality, restart_s=restart_s)
         self._failures = FailureProcess(failures, len(cluster.nodes), seed)
         self._truth = Truth(cluster, true_variability, drifts)
@@ -82,9 +91,10 @@ class Simulation:
         self._online: Online | None = None
         if any(trace.profile(m).service is not None for m in trace.frame["model"].unique()):
             guard = GuardConfig() if stack.sharing.guarded else None
-            self._online = Online(cluster, stack.sharing.mode, guard=guard, retime=self._retime_beside)
+            self._online = Online(cluster, stack.sharing.mode, guard=guard, retime=self._retime_beside, begin_s=begin_s)
         meter = self if self._online is not None else None
         self._view = View(cluster, oracle, epochs=self, reports=self, bill=self, meter=meter)
+        self._view.now_s = begin_s
         self._works = Works(cluster.node_gpus, stack.sizing.adapts_batch)
         self._rents = stack.powering.rents
         for gpu in drained:
@@ -92,13 +102,19 @@ class Simulation:
         self._watch = correct_scores if self._view.scores is not None else None
         self._looks: list[tuple[float, int, int]] = []
         """(moment, job, version): when a run has lasted long enough for its iteration time to be believed."""
-        self._meters = Meters(cluster, self._view, interference)
-        if self._rents:
+        self._meters = Meters(cluster, self._view, interference, begin_s)
+        if self._rents and cluster.rental is None:
+            raise InputError(
+                "the policy rents nodes, but the cluster has no rental terms",
+                hint="give --rent, or a table [rental] in the cluster's file",
+            )
+        if self._rents and begin is None:
             self._give_all_back()
-        self._rows = JobRows(trace, cluster.gpus)
+        self._rows = JobRows(trace, cluster.gpus, begin.services if begin is not None else ())
         self._ends: list[tuple[float, int, int]] = []
         """(moment, job, version) of each end; entries of older versions are stale."""
         self._eventful = bool(failures or drifts or self._watch or stack.powering.active or self._online is not None)
+        self._eventful |= begin is not None and bool(begin.snapshot.waking or begin.snapshot.asleep)
         """Whether anything can happen besides arrivals and ends; most runs need not ask at every event."""
         self._wake_s = _NEVER
         self._awake: list[tuple[float, int]] = []
@@ -121,7 +137,42 @@ class Simulation:
         )
         self._ended_gpu_s = 0.0
         self._ended_energy_j = 0.0
-        check_feasible(trace, cluster, stack, cluster.gpus - len(self._view.drained))
+        self._before_gpu_s = 0.0
+        """What jobs had had when the run began."""
+        self._stuck: list[str] = []
+        """Why jobs were left that never end."""
+        if begin is None:
+            check_feasible(trace, cluster, stack, cluster.gpus - len(self._view.drained))
+        else:
+            self._resume(begin)
+        self._arrival = next(self._arrivals, None)
+
+    @classmethod
+    def from_snapshot(
+        cls,
+        snapshot: Snapshot,
+        stack: Stack,
+        *,
+        later: Trace | None = None,
+        seed: int = 0,
+        interference: Interference = EMPTY,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Simulation:
+        """Run on from a snapshot, under any policy; `later` has jobs that are still to come."""
+        begin = warm(snapshot, later)
+        return cls(
+            begin.trace, snapshot.cluster, stack, seed=seed, interference=interference, progress=progress, begin=begin
+        )
+
+    def advance(self, until_s: float) -> None:
+        """Run up to a moment, all that happens then included; `run` goes on from there."""
+        self._loop(until_s)
+
+    def snapshot(self) -> Snapshot:
+        """The world as it is now. Jobs that train by goodput have no place in it."""
+        learnt = self._stack.sharing.learnt
+        history = learnt.to_dict() if learnt is not None else None
+        return taken(self._view, self._stack.spec, self._left_now_s, self._awake, history)
 
     def remaining_s(self, state: JobState) -> float:
         """The oracle: what only the world knows."""
@@ -141,7 +192,10 @@ class Simulation:
     def fleet(self) -> Fleet:
         """The services on their GPUs, as metered."""
         assert self._online is not None
-        return self._online.fleet(self._view.now_s)
+        fleet = self._online.fleet(self._view.now_s)
+        if self._view.drained:
+            fleet.accepts[:] &= [gpu not in self._view.drained for gpu in fleet.gpu.tolist()]
+        return fleet
 
     def report(self, state: JobState) -> Report | None:
         """What a job says of its training."""
@@ -159,8 +213,7 @@ class Simulation:
         job = cast(SimJob, state)
         if job.work is not None:
             return job.epoch
-        done_s = job.duration_s - self._left_now_s(job)
-        return int(done_s / job.job.profile.epoch_s + 1e-9)
+        return int(self._done_s(job) / job.job.profile.epoch_s + 1e-9)
 
     def next_end_s(self, state: JobState) -> float:
         """When the present epoch ends; the last one ends with the job."""
@@ -168,7 +221,7 @@ class Simulation:
         if job.work is not None:
             return job.end_s
         epoch_s = job.job.profile.epoch_s
-        done_s = job.duration_s - self._left_now_s(job)
+        done_s = self._done_s(job)
         to_go_s = epoch_s * (int(done_s / epoch_s + 1e-9) + 1) - done_s
         return min(job.end_s, max(self._view.now_s, job.progress_from_s) + to_go_s / job.speed)
 
@@ -186,6 +239,10 @@ class Simulation:
         running = self._view.running
         return self._interference.utilisation([running[j].job.profile for j in self._view.on_gpu[gpu]])
 
+    def _done_s(self, job: SimJob) -> float:
+        """Of a service without end, nothing ever is."""
+        return job.duration_s - self._left_now_s(job) if job.duration_s < _NEVER else 0.0
+
     def _left_now_s(self, job: SimJob) -> float:
         if not job.gpus:
             return job.left_s
@@ -201,9 +258,12 @@ class Simulation:
             if job.gpus:
                 self._bank(job)
                 self._meters.regauge(job)
+            if self._begin is not None:
+                self._rows.leave_open(job)
         for node, since_s in self._view.rented_s.items():
             self._meters.settle(node, self._view.now_s - since_s)
-        audit(self._rows, self._meters, self._counts, active, self._ended_gpu_s, self._ended_energy_j)
+        ended = (self._ended_gpu_s, self._ended_energy_j)
+        audit(self._rows, self._meters, self._counts, active, *ended, self._before_gpu_s)
         jobs = self._rows.frame()
         summary = summarise(jobs, self._meters, self._counts, self._cluster, wall_s)
         if self._online is not None:
@@ -219,7 +279,13 @@ class Simulation:
             summary=summary,
             jobs=jobs,
             timeline=self._meters.timeline(),
-            notes=(*self._trace.notes, *self._about_rent(), *self._about_gpus(), *self._stack.sizing.notes),
+            notes=(
+                *self._trace.notes,
+                *self._stuck,
+                *self._about_rent(),
+                *self._about_gpus(),
+                *self._stack.sizing.notes,
+            ),
             history=learnt.to_dict() if (learnt := self._stack.sharing.learnt) is not None else None,
             fleet=self._online.timeline() if self._online is not None else None,
             evictions=self._online.evicted() if self._online is not None else None,
@@ -227,27 +293,24 @@ class Simulation:
 
     # -- the clock -------------------------------------------------------------------------------------------------
 
-    def _loop(self) -> None:
+    def _loop(self, until_s: float = _NEVER) -> None:
         view, meters, rows, ends = self._view, self._meters, self._rows, self._ends
-        total = len(rows)
-        arrival = next(self._arrivals, None)
+        total = rows.awaited
+        arrival = self._arrival
         arrival_s = self._at_round(arrival[0].submit_s) if arrival else _NEVER
         reported = idle = 0
         while rows.finished < total:
-            idle = 0 if view.running or arrival is not None else idle + 1
+            idle = 0 if arrival is not None or self._anybody_works() else idle + 1
             end_s = ends[0][0] if ends else _NEVER
             world_s = self._at_round(self._next_in_world_s()) if self._eventful else _NEVER
             now_s = min(arrival_s, end_s, self._wake_s, world_s)
-            if now_s == _NEVER and not view.waiting:
-                raise RunError(
-                    f"{len(view.running)} jobs run without progress: {self._names(view.running)}",
-                    hint="no batch of theirs feeds the GPUs that the policy gives them",
-                )
+            if now_s > until_s:
+                meters.advance(until_s)
+                view.now_s = until_s
+                break
             if now_s == _NEVER or idle > _IDLE_EVENTS:
-                raise RunError(
-                    f"{len(view.waiting)} jobs wait for ever: {self._names(view.waiting)}",
-                    hint="the policy never starts them",
-                )
+                self._give_up()
+                break
             meters.advance(now_s)
             view.now_s = now_s
             if end_s == now_s:
@@ -259,15 +322,34 @@ class Simulation:
             while arrival_s <= now_s:
                 assert arrival is not None
                 self._arrive(*arrival)
-                arrival = next(self._arrivals, None)
+                arrival = self._arrival = next(self._arrivals, None)
                 arrival_s = self._at_round(arrival[0].submit_s) if arrival else _NEVER
             if view.changes or self._wake_s <= now_s:
                 self._decide()
             if self._progress is not None and rows.finished >= reported + _PROGRESS_EVERY:
                 reported = rows.finished
                 self._progress(reported, total)
-        if self._progress is not None:
+        if self._progress is not None and rows.finished == total:
             self._progress(total, total)
+
+    def _anybody_works(self) -> bool:
+        """Whether somebody runs whose end the run waits for."""
+        if self._begin is None:
+            return bool(self._view.running)
+        return any(state.job.kind != "service" for state in self._view.running.values())
+
+    def _give_up(self) -> None:
+        """Nothing will happen any more, and not all jobs have ended: an error of a run of its own."""
+        view = self._view
+        if not view.waiting:
+            why = f"{len(view.running)} jobs run without progress: {self._names(view.running)}"
+            hint = "no batch of theirs feeds the GPUs that the policy gives them"
+        else:
+            why = f"{len(view.waiting)} jobs wait for ever: {self._names(view.waiting)}"
+            hint = "the policy never starts them"
+        if self._begin is None:
+            raise RunError(why, hint=hint)
+        self._stuck.append(why)
 
     def _next_in_world_s(self) -> float:
         """The next failure, repair, drift, node that has woken, or look at a running job."""
@@ -336,14 +418,58 @@ class Simulation:
 
     def _give_all_back(self) -> None:
         """A rented cluster has no nodes until the policy rents some."""
-        if self._cluster.rental is None:
-            raise InputError(
-                "the policy rents nodes, but the cluster has no rental terms",
-                hint="give --rent, or a table [rental] in the cluster's file",
-            )
         for node in range(len(self._cluster.nodes)):
             self._view.sleep(node)
             self._meters.node_given_back(node, None)
+
+    # -- from a snapshot ---------------------------------------------------------------------------------------------
+
+    def _resume(self, begin: Warm) -> None:
+        """Put everything where it was, and ask the policy at once."""
+        view, meters, snapshot = self._view, self._meters, begin.snapshot
+        # Jobs are numbered anew, in the same order: those that have ended leave no gaps.
+        numbered = zip(begin.jobs, self._arrivals, strict=False)
+        made = {saved.id: SimJob(job, left_s, self._works.of(job)) for saved, (job, left_s) in numbered}
+        for saved in (saved for saved in snapshot.jobs if saved.id in made):
+            job = made[saved.id]
+            self._counts["arrived"] += 1
+            self._before_gpu_s += saved.attained_gpu_s(snapshot.now_s)
+            view.arrive(job)
+            if saved.placement:
+                view.start(job, saved.placement, shared=saved.shared, sm_share=saved.sm_share)
+                meters.started(job)
+            recall(job, saved, snapshot.now_s)
+            if saved.placement and self._online is not None:
+                self._online.started(job, snapshot.now_s)
+        for state in view.running.values():
+            self._set_speed(cast(SimJob, state))
+            meters.regauge(cast(SimJob, state))
+        for gpu in snapshot.drained:
+            view.drain(gpu)
+        self._resume_nodes(snapshot)
+        view.decided()
+        self._wake_s = snapshot.now_s
+
+    def _resume_nodes(self, snapshot: Snapshot) -> None:
+        view, meters = self._view, self._meters
+        for node in snapshot.down:
+            view.node_down(node)
+            meters.node_down(node)
+        for node in snapshot.asleep:
+            view.sleep(node)
+            if self._rents:
+                meters.node_given_back(node, None)
+                continue
+            meters.node_asleep(node)
+            if not self._stack.powering.active:
+                self._wake(node)  # nobody else would
+        for node, awake_s in snapshot.waking:
+            view.sleep(node)
+            view.wake(node)
+            heapq.heappush(self._awake, (max(awake_s, snapshot.now_s), node))
+        if self._rents:
+            on = set(range(len(self._cluster.nodes))) - set(snapshot.asleep)
+            view.rented_s.update({**dict.fromkeys(sorted(on), snapshot.now_s), **dict(snapshot.rented)})
 
     # -- what happens to jobs ----------------------------------------------------------------------------------------
 
@@ -361,10 +487,9 @@ class Simulation:
         job = cast(SimJob, view.waiting[place.job_id])
         view.start(job, place.gpus, shared=place.shared, sm_share=place.sm_share)
         now_s = view.now_s
-        if job.starts == 1:
-            job.first_start_s = job.progress_from_s = now_s
-        else:
-            job.progress_from_s = now_s + job.job.profile.restart_s
+        if job.first_start_s < 0.0:
+            job.first_start_s = now_s
+        job.progress_from_s = now_s if job.starts == 1 else now_s + job.job.profile.restart_s
         job.run_from_s = job.progress_from_s
         self._meters.started(job)
         if self._online is not None:

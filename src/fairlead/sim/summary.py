@@ -16,14 +16,16 @@ _TOLERANCE = 1e-9
 
 
 def audit(
-    rows: JobRows, meters: Meters, counts: dict[str, int], active: list[SimJob], ended_gpu_s: float, ended_j: float
-) -> None:
-    """Jobs in = jobs out, and what the jobs had adds up to what the cluster gave."""
-    if counts["arrived"] != counts["ended"] + len(active) or rows.finished != len(rows):
+    rows: JobRows, meters: Meters, counts: dict[str, int], active: list[SimJob], ended_gpu_s: float, ended_j: float,
+    before_gpu_s: float = 0.0,
+) -> None:  # fmt: skip
+    """Jobs in = jobs out, and what the jobs had adds up to what the cluster gave; `before_gpu_s` before the run."""
+    if counts["arrived"] != counts["ended"] + len(active) or rows.finished + rows.unfinished != rows.awaited:
         raise RunError(
             f"jobs were lost: {counts['arrived']} came, {counts['ended']} ended, {len(active)} are in the system"
         )
-    _agree("GPU-seconds", ended_gpu_s + sum(j.banked_gpu_s for j in active), meters.held_gpu_s)
+    had_gpu_s = ended_gpu_s + sum(j.banked_gpu_s for j in active)
+    _agree("GPU-seconds", had_gpu_s, before_gpu_s + meters.held_gpu_s)
     _agree("joules", ended_j + sum(j.energy_j for j in active), meters.jobs_j)
 
 
@@ -37,7 +39,8 @@ def summarise(
 ) -> dict[str, Any]:
     """What `--json` prints."""
     jct, fairness = jobs["jct_s"], jobs["fairness"]
-    paid_gpu_s = meters.paid_gpu_s
+    paid_gpu_s, lasted_s = meters.paid_gpu_s, meters.now_s - meters.begin_s
+    ends_s = jobs["finish_s"].drop_nulls().to_list()
     return {
         "jobs": jobs.height,
         "gpus": cluster.gpus,
@@ -45,15 +48,15 @@ def summarise(
         "median_jct_s": jct.median(),
         "p99_jct_s": jct.quantile(0.99, interpolation="higher"),
         "mean_wait_s": jobs["wait_s"].mean(),
-        "makespan_s": jobs["finish_s"].max(),
-        "gpu_busy_frac": meters.busy_gpu_s / paid_gpu_s,
-        "gpu_activity_frac": meters.activity_gpu_s / paid_gpu_s,
+        "makespan_s": max(ends_s) - meters.begin_s if ends_s else None,
+        "gpu_busy_frac": _over(meters.busy_gpu_s, paid_gpu_s),
+        "gpu_activity_frac": _over(meters.activity_gpu_s, paid_gpu_s),
         "gpu_hours": meters.held_gpu_s / 3600.0,
         "gpu_hours_paid": paid_gpu_s / 3600.0,
         "energy_j": meters.idle_j + meters.jobs_j,
         "idle_energy_j": meters.idle_j,
-        "wh_per_job": float(jobs["energy_j"].sum()) / jobs.height / 3600.0,
-        "gpus_paid_mean": paid_gpu_s / meters.now_s,
+        "wh_per_job": _over(float(jobs["energy_j"].sum()), jobs.height) / 3600.0,
+        "gpus_paid_mean": _over(paid_gpu_s, lasted_s),
         "cost_usd": meters.paid_usd,
         "preemptions": counts["preemptions"],
         "moves": counts["moves"],
@@ -67,3 +70,8 @@ def summarise(
         "events": counts["events"],
         "wall_s": wall_s,
     }
+
+
+def _over(part: float, whole: float) -> float:
+    """0 of nothing: a run that begins with nothing to do takes no time."""
+    return part / whole if whole else 0.0

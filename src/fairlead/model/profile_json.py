@@ -1,0 +1,102 @@
+"""Profiles as plain data, for snapshots: what a built-in profile's name does not tell.
+
+How an application trains epoch by epoch (`Profile.training`) is a table of its own and is not written.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from fairlead.errors import InputError
+from fairlead.model.contention import Solo
+from fairlead.model.files import first_problem
+from fairlead.model.profile import Amdahl, Power, Profile, Table
+from fairlead.model.service import DailyLoad, Service, TableLoad
+
+_CURVES = (Power, Amdahl, Table)
+_LOADS = (DailyLoad, TableLoad)
+
+
+@dataclass(frozen=True)
+class _Service:
+    load: DailyLoad | TableLoad
+    solo: Solo
+    slo_s: float
+
+
+@dataclass(frozen=True)
+class _Written:
+    """The fields of a profile, with the types that can be written."""
+
+    name: str
+    app_class: str = "A"
+    speedup: Power | Amdahl | Table = Power()
+    locality: float = 1.0
+    restart_s: float = 0.0
+    checkpoint_every_s: float = 1800.0
+    activity_frac: float = 0.5
+    memory_mib: float = 0.0
+    epoch_s: float = 600.0
+    solo: Solo | None = None
+    service: _Service | None = None
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+_ADAPTER = TypeAdapter(_Written)
+
+
+def profile_as_dict(profile: Profile) -> dict[str, Any]:
+    """As JSON has it."""
+    found: dict[str, Any] = {f.name: getattr(profile, f.name) for f in fields(_Written)}
+    wrong = "training" if profile.training is not None else ""
+    if not isinstance(profile.speedup, _CURVES):
+        wrong = "speedup"
+    if profile.service is not None:
+        if isinstance(load := profile.service.load, _LOADS):
+            found["service"] = _Service(load, profile.service.solo, profile.service.slo_s)
+        else:
+            wrong = "load"
+    if wrong:
+        raise InputError(f"profile {profile.name!r}: its {wrong} cannot be written down")
+    plain: dict[str, Any] = _ADAPTER.dump_python(_Written(**found), mode="json")
+    return plain
+
+
+def profile_from_dict(value: Mapping[str, Any], where: str = "profile") -> Profile:
+    """From what `profile_as_dict` made; `where` stands in the errors."""
+    try:
+        found = _ADAPTER.validate_python(dict(value))
+    except ValidationError as error:
+        raise InputError(f"{where}: {first_problem(error)}") from None
+    made: dict[str, Any] = {f.name: getattr(found, f.name) for f in fields(_Written)}
+    if found.service is not None:
+        made["service"] = Service(found.service.load, found.service.solo, found.service.slo_s)
+    _check(found, where)
+    return Profile(**made)
+
+
+def _check(found: _Written, where: str) -> None:
+    """What a type does not say."""
+    least = {
+        "locality": 1.0, "restart_s": 0.0, "checkpoint_every_s": 0.0, "activity_frac": 0.0, "memory_mib": 0.0,
+    }  # fmt: skip
+    for name, bound in least.items():
+        if getattr(found, name) < bound:
+            raise InputError(f"{where}: {name}: found {getattr(found, name):g}, expected {bound:g} or more")
+    if found.activity_frac > 1.0 or found.epoch_s <= 0.0:
+        raise InputError(
+            f"{where}: found activity_frac {found.activity_frac:g} and epoch_s {found.epoch_s:g}, "
+            "expected 0 to 1, and a number of seconds above 0"
+        )
+    curve = found.speedup
+    if isinstance(curve, Amdahl) and not 0.0 <= curve.f <= 1.0:
+        raise InputError(f"{where}: speedup.f: found {curve.f:g}, expected 0 to 1")
+    if isinstance(curve, Table):
+        rising = all(a < b for a, b in itertools.pairwise(curve.widths))
+        if not curve.widths or len(curve.widths) != len(curve.speedups) or not rising or min(curve.speedups) <= 0.0:
+            raise InputError(f"{where}: speedup: expected widths that rise and a speedup above 0 for each")
