@@ -33,7 +33,7 @@ class Running:
 
     def start(self, job_id: str, command: list[str], role: Role, **about: Any) -> Any:
         env = {"PYTHONPATH": f"{ROOT / 'src'}:{HERE}", "OMP_NUM_THREADS": "2"}
-        spec = JobSpec(job_id, tuple(command), self.stage.gpu.uuid, role, env=env, **about)
+        spec = JobSpec(job_id, tuple(command), (self.stage.gpu.uuid,), role, env=env, **about)
         return self.agent.start(spec, even_if_not_healthy=True)
 
     def output(self, job_id: str, attempt: int) -> str:

@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from fairlead.node.spec import JobSpec, Restart, Role
 from fairlead.policy.guarding import EvictionConfig, GuardConfig, State
 from tests.node import fake_mps
 
-GPU = "FAKE-GPU-0000"
+GPU, OTHER = "FAKE-GPU-0000", "FAKE-GPU-0001"
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
 QUIET = "import time; print('up', flush=True); time.sleep(60)"
 QUICK = EvictionConfig(freeze_s=0.1, term_grace_s=0.3, client_grace_s=3.0, kill_grace_s=2.0, backoff_s=0.1)
@@ -33,9 +34,11 @@ CONFIG = GuardConfig(eviction=QUICK)
 class World:
     """An agent on made-up hardware, driven by the test's own hand."""
 
-    def __init__(self, folder: Path, guard: GuardConfig = CONFIG, mending: MendingConfig | None = None) -> None:
+    def __init__(
+        self, folder: Path, guard: GuardConfig = CONFIG, mending: MendingConfig | None = None, gpus: int = 1
+    ) -> None:
         self.folder = folder
-        self.meter = FakeMeter(1)
+        self.meter = FakeMeter(gpus)
         self.binary = fake_mps.install(folder / "bin")
         self.config = AgentConfig(guard, mending or MendingConfig(), True, str(self.binary), 2.0)
         self.agent = Agent(folder / "run", self.meter, config=self.config)
@@ -90,11 +93,11 @@ def world(folder: Path) -> Iterator[World]:
 
 
 def offline(code: str = QUIET, job_id: str = "train", restart: Restart = Restart.NEVER) -> JobSpec:
-    return JobSpec(job_id, (sys.executable, "-c", code), GPU, Role.OFFLINE, restart)
+    return JobSpec(job_id, (sys.executable, "-c", code), (GPU,), Role.OFFLINE, restart)
 
 
 def service(code: str = QUIET, restart: Restart = Restart.ALWAYS, slo_s: float | None = 0.1) -> JobSpec:
-    return JobSpec("serve", (sys.executable, "-c", code), GPU, Role.SERVICE, restart, slo_s=slo_s)
+    return JobSpec("serve", (sys.executable, "-c", code), (GPU,), Role.SERVICE, restart, slo_s=slo_s)
 
 
 def test_a_stubborn_job_leaves_in_the_safe_order(world: World) -> None:
@@ -128,7 +131,58 @@ def test_a_gpu_that_is_not_healthy_takes_no_offline_job(world: World) -> None:
     with pytest.raises(InputError, match="already"):
         world.agent.start(service())
     with pytest.raises(InputError, match="no GPU"):
-        world.agent.start(JobSpec("other", ("true",), "GPU-none"))
+        world.agent.start(JobSpec("other", ("true",), ("GPU-none",)))
+
+
+def test_a_job_on_two_gpus_sits_on_both_without_mps_and_leaves_both(folder: Path) -> None:
+    world = World(folder, gpus=2)
+    try:
+        has_mps = "'CUDA_MPS_PIPE_DIRECTORY' in os.environ"
+        code = f"import os, time; print(os.environ['FAIRLEAD_GPUS'], {has_mps}, flush=True); time.sleep(60)"
+        world.agent.start(replace(offline(code), gpus=(GPU, OTHER)), even_if_not_healthy=True)
+        world.until(lambda: f"{GPU},{OTHER} False" in world.output("train"))
+        seats = world.agent.seats
+        assert [set(seat.tenants) for seat in seats] == [{"train"}, {"train"}]
+        world.until(lambda: all(seat.sample and seat.sample.utilisation_frac == 1.0 for seat in seats))
+        world.agent.evict("train", "for the test")
+        world.until(lambda: world.happened("ended"))
+        assert world.happened("sigterm", "ended") == ["sigterm", "ended"]
+        assert [set(seat.tenants) for seat in seats] == [set(), set()]
+        kept = world.agent.energy["train", 0].known_mj
+        assert kept > 0
+        assert sum(seat.energy.metered.known_mj for seat in seats) == kept + sum(s.energy.idle.known_mj for s in seats)
+    finally:
+        world.end()
+
+
+def test_a_job_on_a_gpu_that_is_not_here_or_twice_on_one_is_refused(world: World) -> None:
+    with pytest.raises(InputError, match="no GPU FAKE-GPU-0001"):
+        world.agent.start(replace(offline(), gpus=(GPU, OTHER)), even_if_not_healthy=True)
+    with pytest.raises(InputError, match="each once"):
+        replace(offline(), gpus=(GPU, GPU))
+
+
+def test_it_is_in_a_hurry_only_where_a_service_has_a_neighbour_or_somebody_leaves(world: World) -> None:
+    rate, guard = world.config.guard.rate, world.config.guard
+    assert guard.sample_s < world.agent._period_s() < guard.gap_s
+    world.agent.start(service())
+    assert world.agent._period_s() == guard.sample_s
+    world.agent.start(offline(), even_if_not_healthy=True)
+    assert world.agent._period_s() == rate.period_s
+    world.agent.stop("serve")
+    world.until(lambda: "serve" not in world.agent.seat(GPU).tenants)
+    assert world.agent._period_s() == guard.sample_s
+    world.agent.stop("train")
+    assert world.agent._period_s() == rate.period_s
+
+
+def test_a_job_of_one_name_is_started_once(world: World) -> None:
+    for _ in range(3):
+        world.agent.start_once(offline("print('once', flush=True)"))
+    world.until(lambda: world.happened("ended"))
+    world.agent.start_once(offline("print('once', flush=True)"))
+    assert world.output("train") == "once\n"
+    assert not world.agent.holds("train")
 
 
 def test_a_burst_brings_the_rate_to_the_floor_within_a_second_and_it_recovers(world: World) -> None:
@@ -222,18 +276,16 @@ def test_a_service_that_does_not_come_up_has_mps_restarted(folder: Path) -> None
 
 
 def test_joules_of_all_jobs_add_up_to_the_counter(world: World) -> None:
-    world.agent.start(service())
-    world.agent.start(offline(), even_if_not_healthy=True)
-    world.until(lambda: world.agent.seat(GPU).tenants["train"].pids)
-    world.meter.set_load(0, world.pid("serve"), 0.2)
-    world.meter.set_load(0, world.pid("train"), 0.6)
+    world.agent.start(replace(service(), activity_frac=0.2))
+    world.agent.start(replace(offline(), activity_frac=0.6), even_if_not_healthy=True)
     energy = world.agent.seat(GPU).energy
+    alone_mj = energy.jobs["serve"].known_mj
     world.until(lambda: "train" in energy.jobs and energy.jobs["train"].known_mj > 200_000)
     world.agent.evict("train", "for the test")
     world.until(lambda: world.happened("ended"))
     kept = world.agent.energy["train", 0]
     assert energy.metered.known_mj == kept.known_mj + energy.idle.known_mj + energy.jobs["serve"].known_mj
-    assert kept.known_mj > 1.5 * energy.jobs["serve"].known_mj
+    assert kept.known_mj > 1.5 * (energy.jobs["serve"].known_mj - alone_mj)
 
 
 def test_a_restarted_agent_takes_its_jobs_over(world: World) -> None:
@@ -261,7 +313,7 @@ def test_an_evicted_job_that_may_come_back_does_when_the_gpu_is_healthy(folder: 
         assert world.agent.seat(GPU).tenants["train"].attempt == 1
         world.agent.stop("train")
         world.until(lambda: world.happened("ended")[1:])
-        assert not world.agent.seat(GPU).waiting
+        assert not world.agent.holds("train")
     finally:
         world.end()
 
@@ -280,9 +332,8 @@ def test_what_goes_wrong_once_does_not_stop_the_agent(world: World, monkeypatch:
     thread = threading.Thread(target=world.agent.run, args=(stopping,))
     thread.start()
     until_s = time.monotonic() + 10.0
-    while world.agent.seat(GPU).sample is None or not world.agent.seat(GPU).tenants["serve"].pids:
+    while not world.happened("agent-error") or world.agent.seat(GPU).accounted_s == float("-inf"):
         assert time.monotonic() < until_s, world.agent.events
         time.sleep(0.02)
     stopping.set()
     thread.join()
-    assert world.happened("agent-error")

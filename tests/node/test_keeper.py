@@ -22,7 +22,7 @@ from fairlead.policy.guarding import GuardConfig, Pressure, Remedy, State
 
 RECORDED = Path(__file__).parent / "data" / "h200-guarded.jsonl"
 INFO = GpuInfo(0, "GPU-x", "NVIDIA H200", 143771.0, 1980.0, 1980.0)
-SERVICE = JobSpec("serve", ("true",), "GPU-x", Role.SERVICE, slo_s=0.0125)
+SERVICE = JobSpec("serve", ("true",), ("GPU-x",), Role.SERVICE, slo_s=0.0125)
 
 
 def recorded() -> list[GpuSample]:
@@ -198,5 +198,5 @@ def test_the_end_of_a_service_is_blamed_on_mps_only_after_a_fault_or_a_failed_st
 
 
 def test_a_spec_survives_being_written_down() -> None:
-    spec = JobSpec("a", ("x", "y"), "GPU-x", Role.OFFLINE, Restart.ON_FAULT, True, 90.0, 100.0, env={"A": "1"})
+    spec = JobSpec("a", ("x", "y"), ("GPU-x",), Role.OFFLINE, Restart.ON_FAULT, True, 90.0, 100.0, env={"A": "1"})
     assert JobSpec.from_dict(spec.to_dict()) == spec

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.job import service
 from fairlead.node import latency
 from fairlead.node.latency import HttpSource, Report, Reporter, SocketSource, Source, parse
 from fairlead.node.scrape import PrometheusSource, p99_s
@@ -39,11 +40,11 @@ def test_a_call_reaches_the_agent(folder: Path, monkeypatch: pytest.MonkeyPatch)
     source = SocketSource(folder / "s")
     monkeypatch.setenv(latency.ADDRESS, str(folder / "s"))
     monkeypatch.setenv("FAIRLEAD_JOB_ID", "web")
-    monkeypatch.setattr(latency, "_default", None)
+    monkeypatch.setattr(service, "_default", None)
     assert latency.report(0.007)
     (found,) = gathered(source, 1)
     assert (found.service, found.latency_s) == ("web", 0.007)
-    latency._default.close()  # type: ignore[attr-defined]
+    service._default.close()  # type: ignore[attr-defined]
     source.close()
     assert not (folder / "s").exists()
 

@@ -1,9 +1,9 @@
 """The node agent: guards the GPUs of this machine and the services on them.
 
-Ten times a second it reads clock and utilisation, listens to the services, updates the launch rate of every GPU and
-publishes it to the offline jobs, which is also the heartbeat that their shims wait for. Once a second it looks around:
-the guard's state, joules per job, MPS, faults, jobs that have ended. What may take long (MPS commands, kills) is done
-by workers, so that the heartbeat never waits for them.
+Where a service has a neighbour it reads clock and utilisation ten times a second, listens to the services, updates the
+launch rate of every GPU and publishes it to the offline jobs, which is also the heartbeat that their shims wait for.
+Once a second where jobs run, and whenever one ends, it looks around: the guard's state, joules per job, MPS, faults.
+What may take long (MPS commands, kills) is done by workers, so that the heartbeat never waits for them.
 
 The decisions are elsewhere and pure: `keeper` (rates and states), `mending` (MPS), the guard's `Eviction` (how a job
 leaves). Here they are carried out.
@@ -15,27 +15,31 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from fairlead.errors import FairleadError, InputError, RunError
 from fairlead.node import survey
+from fairlead.node.comebacks import Comebacks
+from fairlead.node.ends import Ends
 from fairlead.node.energy import Energy
-from fairlead.node.keeper import GpuKeeper
 from fairlead.node.latency import SocketSource, Source
 from fairlead.node.launcher import Launcher
-from fairlead.node.mending import Mending, MendingConfig
+from fairlead.node.mending import MendingConfig
 from fairlead.node.meter import Meter
 from fairlead.node.mps import CONTROL, MpsDaemon
 from fairlead.node.page import GpuOrder
-from fairlead.node.records import write_json
+from fairlead.node.seats import Seat, Seats
 from fairlead.node.shares import shares, with_shares
-from fairlead.node.spec import JobSpec, Restart
+from fairlead.node.spec import JobSpec
 from fairlead.node.survey import Survey
-from fairlead.node.tenants import Seat, Tenant, Tenants, saved_guards
+from fairlead.node.tenants import Tenant, Tenants
 from fairlead.node.workers import Workers
-from fairlead.policy.guarding import Action, Backoff, Eviction, GuardConfig, Remedy
+from fairlead.policy.guarding import Action, Eviction, GuardConfig, Remedy, State
+
+_MOST_EVENTS = 20_000
+_IDLE_FRAC = 0.6
+"""Of the longest time between two samples that is no gap to the guard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,10 @@ class AgentConfig:
     uses_mps: bool = True
     mps_binary: str = CONTROL
     mps_timeout_s: float = 5.0
+    failing_s: float = 60.0
+    """A service that ends by itself so soon after its start has failed to come up,"""
+    most_failures: int = 5
+    """and after so many failures in a row it is not started again."""
 
 
 class Agent:
@@ -82,98 +90,167 @@ class Agent:
         self.events: list[Event] = []
         self.energy: dict[tuple[str, int], Energy] = {}
         """Of attempts that are over."""
+        self.lock = threading.Condition()
+        """Held while anything changes; hold it to look at several things at once. Notified with every event."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o755)
         self._folder, self._meter, self._clock, self._on_event = folder, meter, clock, on_event
         self._tenants = Tenants(folder, Launcher(folder / "jobs"), library)
         self._sources = [SocketSource(self._tenants.socket, clock), *sources]
-        self._backoff = Backoff(self.config.guard.eviction)
-        self._workers = Workers(8)
+        c = self.config
+        self._comebacks = Comebacks(c.guard.eviction, c.failing_s, c.most_failures)
+        self._ends = Ends()
+        self._workers = Workers(8, self._ends.call)
         self._looked_s = float("-inf")
-        self._lock = threading.RLock()
-        saved = saved_guards(folder / "guards.json")
-        self._seats = {info.uuid: self._seat(info.uuid, saved.get(info.uuid)) for info in meter.gpus}
+        self._jobs: dict[str, Tenant] = {}
+        self._seats = Seats(folder, meter, c.guard, c.mending, self._daemon, clock())
         for tenant in self._tenants.adopt():
             self._join(tenant, "adopted")
 
     # ---- what others ask of it ----
 
+    @property
+    def launcher(self) -> Launcher:
+        """What it starts jobs with; to look at."""
+        return self._tenants.launcher
+
     def start(self, spec: JobSpec, *, even_if_not_healthy: bool = False) -> Tenant:
         """Run a job. An offline one is refused by a GPU that is not Healthy, unless told otherwise."""
-        with self._lock:
-            return self._start_new(spec, even_if_not_healthy)
+        with self.lock:
+            for seat in self._seats.of(spec):
+                guard = seat.keeper.guard
+                if not spec.is_service and not even_if_not_healthy and not guard.accepts_offline:
+                    raise RunError(f"{seat.uuid} is {guard.state} and takes no offline job")
+            if spec.job_id in self._jobs:
+                raise InputError(f"job {spec.job_id} is on {', '.join(spec.gpus)} already")
+            return self._start(spec, self._tenants.next_attempt(spec.job_id))
 
-    def _start_new(self, spec: JobSpec, even_if_not_healthy: bool) -> Tenant:
-        seat = self._of(spec.gpu)
-        if spec.job_id in seat.tenants:
-            raise InputError(f"job {spec.job_id} is on {spec.gpu} already")
-        if not spec.is_service and not even_if_not_healthy and not seat.keeper.guard.accepts_offline:
-            raise RunError(f"{spec.gpu} is {seat.keeper.guard.state} and takes no offline job")
-        return self._start(seat, spec, self._tenants.next_attempt(spec.job_id))
+    def start_once(self, spec: JobSpec) -> None:
+        """Run a job, unless one of this name was ever started here; whether its GPUs are healthy is not asked."""
+        with self.lock:
+            self._seats.of(spec)
+            if not self._tenants.was_started(spec.job_id):
+                self._start(spec, 0)
+            elif not self.holds(spec.job_id) and not self._tenants.over(Tenant(spec, 0)):
+                self._join(Tenant(spec, 0), "adopted")  # it came up after all, when we had given up waiting
+
+    def holds(self, job_id: str) -> bool:
+        """Whether it runs here, or will again without anybody's doing."""
+        with self.lock:
+            return job_id in self._jobs or job_id in self._comebacks
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs here, nor will again without anybody's doing."""
+        with self.lock:
+            return not self._jobs and not self._comebacks
+
+    def energy_so_far(self, job_id: str) -> Energy:
+        """What a job that runs has used on all of its GPUs."""
+        with self.lock:
+            found = [seat.energy.jobs[job_id] for seat in self._seats if job_id in seat.energy.jobs]
+            return sum(found, Energy())
+
+    def was_started(self, job_id: str) -> bool:
+        """Whether a job of this name was ever started here."""
+        return self._tenants.was_started(job_id)
 
     def evict(self, job_id: str, reason: str) -> None:
         """Make a job leave in the safe order; its `restart` says whether it comes back."""
-        with self._lock:
-            self._leave(*self._find(job_id), reason)
+        with self.lock:
+            self._leave(self._find(job_id), reason)
 
-    def stop(self, job_id: str) -> None:
-        """Make a job leave for good, in the same order."""
-        with self._lock:
-            seat, tenant = self._find(job_id)
+    def stop(self, job_id: str, grace_s: float | None = None) -> None:
+        """Make a job leave for good, in the same order; SIGKILL comes so long after SIGTERM, if it must."""
+        with self.lock:
+            if self._comebacks.forget(job_id):
+                return
+            tenant = self._find(job_id)
             tenant.is_asked_to_go = True
-            self._leave(seat, tenant, "asked-for")
+            self._leave(tenant, "asked-for", grace_s)
 
     def seat(self, uuid: str) -> Seat:
         """What is known of a GPU; to look at, not to change."""
-        return self._of(uuid)
+        return self._seats[uuid]
 
-    def run(self, stopping: threading.Event) -> None:
-        """Until told to stop. Jobs go on; without a heartbeat their shims fall back to the floor rate."""
-        period_s = self.config.guard.rate.period_s
+    @property
+    def seats(self) -> tuple[Seat, ...]:
+        """Of all GPUs, by index."""
+        return tuple(self._seats)
+
+    def run(self, stopping: threading.Event, then: Callable[[], None] = lambda: None) -> None:
+        """Until told to stop; `then` is called after every period. `wake` makes it notice at once.
+
+        Jobs go on afterwards; without a heartbeat their shims fall back to the floor rate.
+        """
         due_s = self._clock()
         while not stopping.is_set():
             try:
                 self.tick()
+                then()
             except Exception as error:  # whatever it is: a service without an agent is worse
                 self._tell_of(Event(self._clock(), "", "agent-error", about=f"{type(error).__name__}: {error}"))
-            due_s = max(due_s + period_s, self._clock())  # what was late is not caught up on
-            stopping.wait(max(due_s - self._clock(), 0.0))
+            now_s, period_s = self._clock(), self._period_s()
+            # What was late is not caught up on, and who was woken early is not late the next time.
+            due_s = min(max(due_s + period_s, now_s), now_s + period_s)
+            if self._ends.wait(due_s - now_s):
+                self._looked_s = float("-inf")
+
+    def wake(self) -> None:
+        """End the wait between two periods."""
+        self._ends.call()
 
     def close(self) -> None:
         """Let go of everything but the jobs."""
         self._workers.close()
         for source in self._sources:
             source.close()
+        for tenant in self._jobs.values():
+            tenant.let_go()
         self._meter.close()
+        self._ends.close()
 
     # ---- the loop ----
 
     def tick(self) -> None:
         """One period."""
-        with self._lock:
+        with self.lock:
             self._tick()
+
+    def _period_s(self) -> float:
+        """As often as the launch rate needs it where there is one to be controlled, else as often as the guard.
+
+        Where nothing runs, just often enough for the guard not to lose sight: a reading costs 5 to 7 ms for each GPU.
+        """
+        guard = self.config.guard
+        with self.lock:
+            is_leaving = any(tenant.eviction is not None for tenant in self._jobs.values())
+            is_beside = any(seat.keeper.has_service and len(seat.tenants) > 1 for seat in self._seats)
+            if is_leaving or is_beside:
+                return guard.rate.period_s
+            return max(_IDLE_FRAC * guard.gap_s if self.is_idle else guard.sample_s, guard.rate.period_s)
 
     def _tick(self) -> None:
         now_s = self._clock()
-        is_full = now_s - self._looked_s >= self.config.guard.sample_s
+        guard = self.config.guard
+        is_full = now_s - self._looked_s >= guard.sample_s - 0.5 * guard.rate.period_s
         self._workers.settle()
         for report in (report for source in self._sources for report in source.poll()):
-            for seat in self._seats.values():
+            for seat in self._seats:
                 seat.keeper.report(report)
-        for sample in self._meter.read(brief=not is_full):
+        for sample in self._meter.read(processes=bool(self._jobs), brief=not is_full):
             seat = self._seats[sample.uuid]
             order = seat.keeper.period(sample, now_s)
             seat.xids += sample.xids or ()
             if is_full:
                 seat.sample = sample
             for tenant in seat.tenants.values():
-                tenant.publish(order)
-        for seat in self._seats.values():
-            for tenant in list(seat.tenants.values()):
-                if tenant.eviction is not None:
-                    self._step(seat, tenant, now_s)
+                tenant.publish(order, seat.uuid)
+        for tenant in list(self._jobs.values()):
+            if tenant.eviction is not None:
+                self._step(tenant, now_s)
         if is_full:
             self._looked_s = now_s
-            for seat in self._seats.values():
+            for seat in self._seats:
                 self._look(seat)
 
     def _look(self, seat: Seat) -> None:
@@ -186,7 +263,11 @@ class Agent:
             seat.surveyed_s = None  # whatever came of it, there will be another one
             self._surveyed(seat, done.result())
 
-        self._workers.do(lambda: survey.take(tenants, launcher, seat.mps), surveyed)
+        if survey.is_quick(tenants, seat.mps):
+            seat.surveyed_s = None
+            self._surveyed(seat, Survey())
+        else:
+            self._workers.do(lambda: survey.take(tenants, launcher, seat.mps), surveyed)
 
     def _surveyed(self, seat: Seat, found: Survey) -> None:
         now_s = self._clock()
@@ -200,15 +281,17 @@ class Agent:
         seat.xids.clear()
         reason = None if found.mps is None else seat.mending.look(found.mps, found.pids, now_s)
         for tenant in list(seat.tenants.values()):
-            if self._tenants.over(tenant):
-                reason = self._ended(seat, tenant, now_s) or reason
+            # One on several GPUs is looked at with the last of them, so that all have counted its energy before.
+            if self._seats.under(tenant)[-1] is seat and self._tenants.over(tenant):
+                reason = self._ended(tenant, now_s) or reason
         if reason is not None:
             self._mend(seat, reason)
-        if seat.keeper.guard.must_evict:
+        guard = seat.keeper.guard
+        if guard.must_evict and (seat.keeper.has_service or guard.state is State.DISABLED):
             for tenant in seat.tenants.values():
                 if not tenant.spec.is_service:
-                    self._leave(seat, tenant, str(seat.keeper.guard.state))
-        self._start_waiting(seat, now_s)
+                    self._leave(tenant, str(guard.state))
+        self._start_waiting(now_s)
 
     def _account(self, seat: Seat, found: Survey, now_s: float) -> None:
         """Who used what since the survey before: for the guard, and in joules."""
@@ -218,45 +301,66 @@ class Agent:
         charged = {}
         passed_s, seat.accounted_s = now_s - seat.accounted_s, now_s
         for name, tenant in seat.tenants.items():
-            tenant.pids = found.pids.get(name, tenant.pids)
+            tenant.pids = found.pids.get(name) or tenant.pids  # what a job used just before its end is its own
             before, after = tenant.charged_s, found.charged_s.get(name)
             tenant.charged_s = after
             if before is not None and after is not None:
                 charged[name] = max(after - before, 0.0) / passed_s
         jobs = {name: tenant.pids for name, tenant in seat.tenants.items()}
-        known = shares(sample, jobs, charged)
+        known = seat.shares = shares(sample, jobs, charged)
         for change in seat.keeper.second(sample, now_s, known):
             self._tell(seat, "state", about=f"{change.before} to {change.after}: {change.reason}")
-            self._save_guards()
+            self._seats.save_guards()
         seat.energy.advance(with_shares(sample, jobs, known), jobs)
+
+    def _charge_so_far(self) -> None:
+        for sample in self._meter.read():
+            seat = self._seats[sample.uuid]
+            seat.sample = sample
+            seat.xids += sample.xids or ()
+            jobs = {name: tenant.pids for name, tenant in seat.tenants.items()}
+            known = {**shares(sample, jobs, {}), **seat.shares}
+            seat.energy.advance(with_shares(sample, jobs, known), jobs)
 
     # ---- leaving ----
 
-    def _leave(self, seat: Seat, tenant: Tenant, reason: str) -> None:
+    def _leave(self, tenant: Tenant, reason: str, grace_s: float | None = None) -> None:
+        config = self.config.guard.eviction
+        if tenant.page is None:
+            config = replace(config, freeze_s=0.0)  # nobody there who could freeze
+        if grace_s is not None:
+            config = replace(config, term_grace_s=max(grace_s, 0.01))
         if tenant.eviction is None:
-            tenant.eviction, tenant.reason = Eviction(self.config.guard.eviction), reason
-            self._tell(seat, "evicting", tenant, reason)
-            self._step(seat, tenant, self._clock())
+            tenant.eviction, tenant.reason = Eviction(config), reason
+            self._tell_job(tenant, "stopping" if tenant.is_asked_to_go else "evicting", reason)
+        elif grace_s is not None and config.term_grace_s < tenant.eviction.config.term_grace_s:
+            tenant.eviction.config = config
+        self._step(tenant, self._clock())
+        self._ends.call()
 
-    def _step(self, seat: Seat, tenant: Tenant, now_s: float) -> None:
+    def _step(self, tenant: Tenant, now_s: float) -> None:
         assert tenant.eviction is not None
-        step = tenant.eviction.next(now_s, exited=self._tenants.over(tenant), client_gone=tenant.client_gone)
-        if step.done:
-            self._ended(seat, tenant, now_s)
-        elif step.action is not None:
-            self._tell(seat, str(step.action), tenant)
-            self._carry_out(seat, tenant, step.action)
+        while True:
+            exited = self._tenants.over(tenant)
+            step = tenant.eviction.next(now_s, exited=exited, client_gone=tenant.client_gone)
+            if step.done:
+                self._looked_s = float("-inf")  # the next look counts its energy and deals with its end
+            if step.action is None:
+                return
+            self._tell_job(tenant, str(step.action))
+            self._carry_out(tenant, step.action)
 
-    def _carry_out(self, seat: Seat, tenant: Tenant, action: Action) -> None:
+    def _carry_out(self, tenant: Tenant, action: Action) -> None:
         launcher = self._tenants.launcher
         match action:
             case Action.FREEZE:
-                tenant.publish(GpuOrder())  # one that is to leave is told to freeze
+                for gpu in tenant.spec.gpus:
+                    tenant.publish(GpuOrder(), gpu)  # one that is to leave is told to freeze
             case Action.SIGTERM:
-                launcher.request_stop(*tenant.key)
+                self._tenants.ask_to_leave(tenant)
             case Action.TERMINATE_CLIENT:
                 tenant.client_gone = None
-                mps = seat.mps if tenant.spec.uses_mps else None
+                mps = self._seats.mps_of(tenant.spec)
 
                 def gone(done: Future[bool]) -> None:
                     tenant.client_gone = done.exception() is None and done.result()
@@ -267,57 +371,68 @@ class Agent:
             case Action.CALL_OPERATOR:
                 pass  # it was told as an event
 
-    def _ended(self, seat: Seat, tenant: Tenant, now_s: float) -> str | None:
+    def _ended(self, tenant: Tenant, now_s: float) -> str | None:
         """No process of it is left. Gives why MPS must be restarted, if it must."""
         name, spec = tenant.spec.job_id, tenant.spec
-        if seat.tenants.pop(name, None) is None:
+        if self._jobs.pop(name, None) is None:
             return None
         status = self._tenants.launcher.status(*tenant.key)
-        self._tell(seat, "ended", tenant, f"{status.reason} {status.exit_code}")
-        self.energy[tenant.key] = seat.energy.forget(name)
-        seat.keeper.leave(name)
+        self.energy[tenant.key] = self._seats.leave(tenant)
+        self._ends.drop(tenant.key)
         self._tenants.forget(tenant)
+        self._tell_job(tenant, "ended", f"{status.reason} {status.exit_code}")
+        seat = self._seats.under(tenant)[0]
         if tenant.is_asked_to_go:
             seat.mending.forget(name)
             return None
         reason = None
-        if spec.is_service and spec.uses_mps and tenant.eviction is None:
+        if spec.is_service and self._seats.mps_of(spec) is not None and tenant.eviction is None:
             reason = seat.mending.ended(name, now_s)
-        if spec.restart is Restart.ALWAYS or (spec.restart is Restart.ON_FAULT and not status.has_succeeded):
-            seat.waiting[name] = (spec, tenant.attempt + 1)
-            if not spec.is_service:
-                self._backoff.evicted(name, now_s)
+        by_itself = reason is None and tenant.eviction is None
+        if not self._comebacks.ended(tenant, status, now_s, by_itself=by_itself):
+            self._tell_job(tenant, "given-up", f"{self.config.most_failures} failures in a row")
         return reason
 
     # ---- starting ----
 
-    def _start(self, seat: Seat, spec: JobSpec, attempt: int) -> Tenant:
-        tenant = self._tenants.start(seat, spec, attempt)
+    def _start(self, spec: JobSpec, attempt: int) -> Tenant:
+        tenant = self._tenants.start(self._seats.mps_of(spec), spec, attempt)
         self._join(tenant, "started")
+        self._ends.call()
         return tenant
 
     def _join(self, tenant: Tenant, what: str) -> None:
-        seat = self._seats.get(tenant.spec.gpu)
-        if seat is None:
-            return  # of a GPU that is no longer here
-        seat.tenants[tenant.spec.job_id] = tenant
-        seat.keeper.join(tenant.spec)
-        if tenant.spec.is_service and tenant.spec.uses_mps and seat.mps is not None:
-            seat.mending.started(tenant.spec.job_id, self._clock())
-        self._tell(seat, what, tenant)
+        seats = self._seats.under(tenant)
+        if not seats:
+            return  # of GPUs that are no longer here
+        name, spec, launcher = tenant.spec.job_id, tenant.spec, self._tenants.launcher
+        self._jobs[name] = tenant
+        tenant.pid = launcher.status(*tenant.key).pid
+        tenant.pids = set() if tenant.pid is None else {tenant.pid}
+        self._charge_so_far()  # what was used before it came is not its own
+        self._seats.join(tenant)
+        if spec.is_service and self._seats.mps_of(spec) is not None:
+            seats[0].mending.started(name, self._clock())
+        descriptor = launcher.open_watch(*tenant.key)
+        if descriptor is None:
+            self._looked_s = float("-inf")  # it has ended already
+        else:
+            self._ends.add(tenant.key, descriptor)
+        self._tell_job(tenant, what)
 
-    def _start_waiting(self, seat: Seat, now_s: float) -> None:
-        if seat.is_mending:
-            return
-        for name, (spec, attempt) in list(seat.waiting.items()):
-            guard = seat.keeper.guard
-            if spec.is_service or (guard.accepts_offline and now_s >= self._backoff.ready_s(name)):
-                del seat.waiting[name]
-                try:
-                    self._start(seat, spec, attempt)
-                except (FairleadError, OSError) as error:
-                    self._tell(seat, "start-failed", about=f"{name}: {error}")
-                    seat.waiting[name] = (spec, attempt + 1)
+    def _start_waiting(self, now_s: float) -> None:
+        for spec, attempt in self._comebacks.ready(now_s, self._accepts):
+            try:
+                self._start(spec, attempt)
+            except (FairleadError, OSError) as error:
+                self._tell(self._seats[spec.gpus[0]], "start-failed", about=f"{spec.job_id}: {error}")
+                self._comebacks.wait(spec, attempt + 1)
+
+    def _accepts(self, spec: JobSpec) -> bool:
+        """Whether it may be started again now, as far as its GPUs are concerned."""
+        seats = self._seats.of(spec)
+        is_welcome = spec.is_service or all(seat.keeper.guard.accepts_offline for seat in seats)
+        return is_welcome and not any(seat.is_mending for seat in seats)
 
     # ---- MPS ----
 
@@ -329,7 +444,7 @@ class Agent:
         now_s, mps, launcher = self._clock(), seat.mps, self._tenants.launcher
         self._tell(seat, "mps-restart", about=reason)
         seat.keeper.guard.mps_restart(now_s, "begun")
-        clients = [tenant for tenant in seat.tenants.values() if tenant.spec.uses_mps]
+        clients = [tenant for tenant in seat.tenants.values() if tenant.spec.is_mps_client]
 
         def restart() -> None:
             # Their context is broken already, so there is no order to keep; those that hang would hold the server.
@@ -342,12 +457,12 @@ class Agent:
             error = done.exception()
             seat.keeper.guard.mps_restart(later_s, "done" if error is None else "failed")
             self._tell(seat, "mps-restarted" if error is None else "mps-restart-failed", about=str(error or ""))
-            self._save_guards()
+            self._seats.save_guards()
             for tenant in clients:
                 if self._tenants.over(tenant):
-                    self._ended(seat, tenant, later_s)
+                    self._ended(tenant, later_s)
             if error is None:
-                self._start_waiting(seat, later_s)
+                self._start_waiting(later_s)
             elif not seat.keeper.guard.must_evict:
                 self._mend(seat, f"again: {reason}")
 
@@ -355,34 +470,29 @@ class Agent:
 
     # ---- small things ----
 
-    def _seat(self, uuid: str, saved: dict[str, Any] | None) -> Seat:
-        info = next(one for one in self._meter.gpus if one.uuid == uuid)
+    def _daemon(self, uuid: str) -> MpsDaemon | None:
         c = self.config
-        mps = MpsDaemon(uuid, self._folder / "mps", c.mps_binary, c.mps_timeout_s) if c.uses_mps else None
-        return Seat(GpuKeeper(info, c.guard, self._clock(), saved), mps, Mending(c.mending))
+        return MpsDaemon(uuid, self._folder / "mps", c.mps_binary, c.mps_timeout_s) if c.uses_mps else None
 
-    def _of(self, uuid: str) -> Seat:
-        if uuid not in self._seats:
-            raise InputError(f"no GPU {uuid} on this machine", hint=f"there are {', '.join(self._seats)}")
-        return self._seats[uuid]
+    def _find(self, job_id: str) -> Tenant:
+        if job_id not in self._jobs:
+            raise InputError(f"job {job_id} is not on this machine")
+        return self._jobs[job_id]
 
-    def _find(self, job_id: str) -> tuple[Seat, Tenant]:
-        for seat in self._seats.values():
-            if job_id in seat.tenants:
-                return seat, seat.tenants[job_id]
-        raise InputError(f"job {job_id} is not on this machine")
+    def _tell(self, seat: Seat, what: str, about: str = "") -> None:
+        self._tell_of(Event(self._clock(), seat.uuid, what, about=about))
 
-    def _save_guards(self) -> None:
-        saved = {uuid: seat.keeper.guard.to_dict() for uuid, seat in self._seats.items()}
-        write_json(str(self._folder / "guards.json"), saved)
-
-    def _tell(self, seat: Seat, what: str, tenant: Tenant | None = None, about: str = "") -> None:
-        self._tell_of(Event(self._clock(), seat.uuid, what, "" if tenant is None else tenant.spec.job_id, about))
+    def _tell_job(self, tenant: Tenant, what: str, about: str = "") -> None:
+        self._tell_of(Event(self._clock(), tenant.spec.gpus[0], what, tenant.spec.job_id, about))
 
     def _tell_of(self, event: Event) -> None:
-        self.events.append(event)
-        if self._on_event is not None:
-            self._on_event(event)
+        with self.lock:
+            self.events.append(event)
+            if len(self.events) > _MOST_EVENTS:
+                del self.events[: _MOST_EVENTS // 2]
+            if self._on_event is not None:
+                self._on_event(event)
+            self.lock.notify_all()
 
 
 def _terminate(tenant: Tenant, launcher: Launcher, mps: MpsDaemon | None) -> bool:

@@ -18,7 +18,7 @@ from fairlead.node.meter import GpuInfo, GpuSample, ProcessSample
 FAKE_UUID = "FAKE-GPU-"
 _SM_CLOCK_MHZ, _MEMORY_CLOCK_MHZ, _IDLE_CLOCK_MHZ = 1980.0, 3201.0, 345.0
 _AMBIENT_C, _RISE_C = 30.0, 45.0
-_CONTEXT_MIB = 500.0
+CONTEXT_MIB = 500.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +42,26 @@ class FakeMeter:
 
     is_fake = True
 
-    def __init__(self, count: int, model: str = "H200", clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, count: int, model: str = "H200", clock: Callable[[], float] = time.monotonic, *, first: int = 0
+    ) -> None:
+        """`first` is where their UUIDs begin, so that those of several made-up machines differ."""
         if count < 1:
             raise InputError(f"--fake-gpus {count}: expected at least 1")
         if model not in GPU_MODELS:
             raise InputError(f"no GPU model {model!r}", hint=did_you_mean(model, GPU_MODELS))
         self._model = GPU_MODELS[model]
         self._clock = clock
+        self._is_asleep = False
         now_s = clock()
-        self._gpus = [_FakeGpu(self._info(i), metered_s=now_s) for i in range(count)]
+        self._gpus = [_FakeGpu(self._info(i, first + i), metered_s=now_s) for i in range(count)]
 
     @property
     def gpus(self) -> tuple[GpuInfo, ...]:
         """The made-up GPUs."""
         return tuple(gpu.info for gpu in self._gpus)
 
-    def set_load(self, index: int, pid: int, sm_frac: float, memory_mib: float = _CONTEXT_MIB) -> None:
+    def set_load(self, index: int, pid: int, sm_frac: float, memory_mib: float = CONTEXT_MIB) -> None:
         """From now on this process keeps that part of the GPU busy."""
         self._advance(self._gpus[index])
         self._gpus[index].loads[pid] = _Load(min(max(sm_frac, 0.0), 1.0), memory_mib)
@@ -66,6 +70,12 @@ class FakeMeter:
         """The process has left the GPU, or never was there."""
         self._advance(self._gpus[index])
         self._gpus[index].loads.pop(pid, None)
+
+    def set_asleep(self, is_asleep: bool) -> None:
+        """The machine sleeps: its GPUs draw nothing, what it draws itself is a matter of the whole node."""
+        for gpu in self._gpus:
+            self._advance(gpu)
+        self._is_asleep = is_asleep
 
     def set_clock_frac(self, index: int, clock_frac: float) -> None:
         """What is left of the SM clock, as if power or heat held it back."""
@@ -84,10 +94,10 @@ class FakeMeter:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _info(self, index: int) -> GpuInfo:
+    def _info(self, index: int, number: int) -> GpuInfo:
         return GpuInfo(
             index=index,
-            uuid=f"{FAKE_UUID}{index:04d}",
+            uuid=f"{FAKE_UUID}{number:04d}",
             name=f"fake {self._model.name}",
             memory_total_mib=self._model.memory_mib,
             max_sm_clock_mhz=_SM_CLOCK_MHZ,
@@ -102,6 +112,8 @@ class FakeMeter:
         )
 
     def _power_w(self, gpu: _FakeGpu) -> float:
+        if self._is_asleep:
+            return 0.0
         return gpu_power_w(self._model, _busy_frac(gpu)) if gpu.loads else self._model.idle_w
 
     def _advance(self, gpu: _FakeGpu) -> float:

@@ -50,6 +50,8 @@ class GpuKeeper:
             self.guard.agent_restarted(now_s)
         self.rate = LaunchRate(config.rate)
         self._signals: dict[str, LatencySignal] = {}
+        self._reporters: dict[str, str] = {}
+        """The services' names in their reports, with their jobs."""
         self._services: set[str] = set()
         self._activity_frac = 0.0
         self._fatal: str | None = None
@@ -59,9 +61,15 @@ class GpuKeeper:
         if spec.is_service:
             self._services.add(spec.job_id)
         if spec.is_service and spec.has_latency:
+            self._reporters[spec.reports_as or spec.job_id] = spec.job_id
             self._signals[spec.job_id] = LatencySignal(
                 baseline_s=spec.baseline_s, slo_s=spec.slo_s, config=self.config.latency
             )
+
+    @property
+    def has_service(self) -> bool:
+        """Whether there is somebody to protect."""
+        return bool(self._services)
 
     def leave(self, job_id: str) -> None:
         """It has gone."""
@@ -70,7 +78,7 @@ class GpuKeeper:
 
     def report(self, report: Report) -> None:
         """A service has spoken; one that is not here, or has no limit, is passed over."""
-        signal = self._signals.get(report.service)
+        signal = self._signals.get(self._reporters.get(report.service, ""))
         if signal is not None:
             signal.report(report.at_s, report.latency_s)
 

@@ -2,8 +2,8 @@
 
 In the service:
 
-    from fairlead.node import latency
-    latency.report(0.0063)                  # one request's latency in seconds, as often as you like
+    from fairlead import job
+    job.latency(0.0063)                     # one request's latency in seconds, as often as you like
 
 which costs some ten microseconds and never blocks or raises: where no agent listens the report is lost. Services in
 other languages send the same JSON as a datagram, or `POST /latency` with {"service": "name", "latency_s": 0.0063}.
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
 import threading
 import time
@@ -26,9 +25,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Protocol
 
-ADDRESS = "FAIRLEAD_LATENCY"
-"""In a service's environment: the path of the agent's socket."""
-_SERVICE = "FAIRLEAD_JOB_ID"
+from fairlead.job.place import LATENCY as ADDRESS
+from fairlead.job.service import Reporter, report
+
+__all__ = ["ADDRESS", "HttpSource", "Report", "Reporter", "SocketSource", "Source", "parse", "report"]
+
 _MOST_BYTES = 4096
 _MOST_WAITING = 100_000
 
@@ -53,45 +54,6 @@ class Source(Protocol):
     def close(self) -> None:
         """Listen no more."""
         ...
-
-
-class Reporter:
-    """The service's end of the socket."""
-
-    def __init__(self, address: str, service: str) -> None:
-        self._address = address
-        self._service = service
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.setblocking(False)
-
-    @classmethod
-    def from_environment(cls) -> Reporter:
-        """For a job that the agent has started."""
-        return cls(os.environ.get(ADDRESS, ""), os.environ.get(_SERVICE, "unknown"))
-
-    def report(self, latency_s: float) -> bool:
-        """Tell it; False where nobody listens or the agent is behind."""
-        message = json.dumps({"service": self._service, "latency_s": latency_s}).encode()
-        try:
-            self._socket.sendto(message, self._address)
-        except OSError:
-            return False
-        return True
-
-    def close(self) -> None:
-        """Report no more."""
-        self._socket.close()
-
-
-_default: Reporter | None = None
-
-
-def report(latency_s: float) -> bool:
-    """Tell the agent that started this process; see `Reporter`."""
-    global _default
-    if _default is None:
-        _default = Reporter.from_environment()
-    return _default.report(latency_s)
 
 
 def parse(text: bytes | str, at_s: float) -> Report | None:

@@ -39,7 +39,7 @@ class Launch:
     mps_env: Mapping[str, str] = field(default_factory=dict)
     """From `MpsDaemon.client_env`; empty: the driver slices time."""
     extra_env: Mapping[str, str] = field(default_factory=dict)
-    """Anything else, such as a preloaded library. Its LD_PRELOAD goes before the user's."""
+    """Anything else of ours, such as a preloaded library. Its LD_PRELOAD goes before the user's."""
     user: str | None = None
     """Run as this user, which needs root; default: whoever runs the agent."""
     limits: Limits = Limits()
@@ -66,13 +66,13 @@ class Launch:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(real)
         env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         preload = [where["LD_PRELOAD"] for where in (self.extra_env, env) if where.get("LD_PRELOAD")]
+        env["FAIRLEAD_JOB_ID"] = self.job_id
+        env["FAIRLEAD_ATTEMPT"] = str(self.attempt)
+        env["FAIRLEAD_GPUS"] = ",".join(self.gpus)
         env.update(self.mps_env)
         env.update(self.extra_env)
         if preload:
             env["LD_PRELOAD"] = ":".join(preload)
-        env["FAIRLEAD_JOB_ID"] = self.job_id
-        env["FAIRLEAD_ATTEMPT"] = str(self.attempt)
-        env["FAIRLEAD_GPUS"] = ",".join(self.gpus)
         return env
 
 

@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -111,12 +111,22 @@ class Launcher:
 
     def jobs(self) -> tuple[JobStatus, ...]:
         """All attempts of this folder, by name."""
+        return tuple(self.status(*key) for key in self.names())
+
+    def names(self) -> list[tuple[str, int]]:
+        """The jobs and attempts of all of them."""
         found = []
-        for folder in sorted(self.folder.iterdir()):
+        for folder in self.folder.iterdir():
             name, at, attempt = folder.name.rpartition("@")
             if at and attempt.isdigit() and (folder / JOB).exists():
-                found.append(self.status(unquote(name), int(attempt)))
-        return tuple(found)
+                found.append((unquote(name), int(attempt)))
+        return sorted(found)
+
+    def attempts(self, job_id: str) -> list[int]:
+        """Of one job."""
+        head = f"{quote(job_id, safe='')}@"
+        tails = [name.removeprefix(head) for name in os.listdir(self.folder) if name.startswith(head)]
+        return sorted(int(tail) for tail in tails if tail.isdigit() and (self.folder / f"{head}{tail}" / JOB).exists())
 
     def adopt(self) -> tuple[JobStatus, ...]:
         """After a restart: all attempts, with what ended ones left behind stopped. Lost ones are left to the caller."""
@@ -128,11 +138,21 @@ class Launcher:
 
     def processes(self, job_id: str, attempt: int) -> tuple[Process, ...]:
         """The live processes of an attempt, wherever they have gone; without its supervisor."""
+        return self.processes_of([(job_id, attempt)])[job_id, attempt]
+
+    def processes_of(self, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], tuple[Process, ...]]:
+        """The same of several, by one look at the machine."""
+        alive = [one for one in processes() if not one.has_ended]
+        tokens = {one.pid: environment(one.pid).get(TOKEN) for one in alive}
+        return {key: self._among(alive, tokens, *key) for key in keys}
+
+    def _among(
+        self, alive: Sequence[Process], tokens: Mapping[int, str | None], job_id: str, attempt: int
+    ) -> tuple[Process, ...]:
         folder = self._folder(job_id, attempt)
         job, running = read_json(str(folder / JOB)), read_json(str(folder / RUNNING))
         if job is None or running is None or running["boot_id"] != boot_id():
             return ()
-        alive = [one for one in processes() if not one.has_ended]
         supervisor = (running["supervisor_pid"], running["supervisor_start_ticks"])
         main = (running["pid"], running["start_ticks"])
         roots = [one.pid for one in alive if (one.pid, one.start_ticks) in (supervisor, main)]
@@ -141,7 +161,7 @@ class Launcher:
             one
             for one in alive
             if (one.pid, one.start_ticks) != supervisor
-            and (one.pid in below or one.pid in roots or environment(one.pid).get(TOKEN) == job["token"])
+            and (one.pid in below or one.pid in roots or tokens[one.pid] == job["token"])
         )
 
     def signal(self, job_id: str, attempt: int, number: signal.Signals) -> bool:
@@ -211,13 +231,27 @@ class Launcher:
             return not self.processes(status.job_id, status.attempt)
         return status.state in (JobState.ENDED, JobState.PREPARED)
 
+    def log(self, job_id: str, attempt: int, stream: str) -> Path:
+        """Where it writes its `stdout` or `stderr`."""
+        return self._folder(job_id, attempt) / f"{stream}.log"
+
+    def open_watch(self, job_id: str, attempt: int) -> int | None:
+        """A descriptor that becomes readable when its supervisor ends; None where there is none. For you to close."""
+        running = read_json(str(self._folder(job_id, attempt) / RUNNING))
+        if running is None or running["boot_id"] != boot_id():
+            return None
+        try:
+            descriptor = os.pidfd_open(running["supervisor_pid"])
+        except OSError:
+            return None
+        if is_running(running["supervisor_pid"], running["supervisor_start_ticks"]):
+            return descriptor
+        os.close(descriptor)
+        return None
+
     def _sleep(self, status: JobStatus, most_s: float) -> None:
         """Until the supervisor ends, which costs nothing meanwhile; a short while where there is none."""
-        pid = (read_json(str(status.folder / RUNNING)) or {}).get("supervisor_pid")
-        try:
-            descriptor = os.pidfd_open(pid) if pid and status.state is not JobState.LOST else None
-        except OSError:
-            descriptor = None
+        descriptor = self.open_watch(status.job_id, status.attempt)
         if descriptor is None:
             time.sleep(min(0.02, most_s))
             return

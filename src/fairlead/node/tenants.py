@@ -7,17 +7,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, InputError
 from fairlead.node import latency, shim
-from fairlead.node.energy import GpuEnergy
-from fairlead.node.keeper import GpuKeeper
 from fairlead.node.launch import JobState, Launch
 from fairlead.node.launcher import Launcher
-from fairlead.node.mending import Mending
-from fairlead.node.meter import GpuSample
 from fairlead.node.mps import MpsDaemon
 from fairlead.node.page import ControlPage, GpuOrder, UsagePage
 from fairlead.node.records import read_json, write_json
@@ -30,7 +25,7 @@ SERVICE_PRIORITY, OFFLINE_PRIORITY = 0, 1
 
 @dataclass(slots=True)
 class Tenant:
-    """One attempt of a job on its GPU."""
+    """One attempt of a job on its GPUs."""
 
     spec: JobSpec
     attempt: int
@@ -45,16 +40,26 @@ class Tenant:
     charged_s: float | None = None
     """GPU time that its shim had charged at the last survey."""
     pids: set[int] = field(default_factory=set)
+    pid: int | None = None
+    """Of the main process."""
 
     @property
     def key(self) -> tuple[str, int]:
         """Job and attempt."""
         return self.spec.job_id, self.attempt
 
-    def publish(self, order: GpuOrder) -> None:
+    def publish(self, order: GpuOrder, gpu: str) -> None:
         """Tell its shim; a job that is to leave stays frozen."""
         if self.page is not None:
-            self.page.write(GpuOrder(rate_frac=0.0, frozen=True) if self.eviction is not None else order)
+            frozen = GpuOrder(rate_frac=0.0, frozen=True)
+            # A page for one GPU has one record, which stands for every GPU.
+            self.page.write(order if self.eviction is None else frozen, gpu if len(self.spec.gpus) > 1 else None)
+
+    def let_go(self) -> None:
+        """It goes on without us; its page stays."""
+        if self.page is not None:
+            self.page.close()
+            self.page = None
 
     def close(self) -> None:
         """Its processes are gone: so are its pages."""
@@ -64,32 +69,6 @@ class Tenant:
                 if path is not None:
                     path.unlink(missing_ok=True)
             self.page = None
-
-
-@dataclass(slots=True)
-class Seat:
-    """One GPU with all that the agent knows of it."""
-
-    keeper: GpuKeeper
-    mps: MpsDaemon | None
-    mending: Mending
-    energy: GpuEnergy = field(default_factory=GpuEnergy)
-    tenants: dict[str, Tenant] = field(default_factory=dict)
-    waiting: dict[str, tuple[JobSpec, int]] = field(default_factory=dict)
-    """Jobs to start again with this attempt: services at once, offline ones when the GPU accepts them."""
-    sample: GpuSample | None = None
-    """The last full one."""
-    xids: list[int] = field(default_factory=list)
-    surveyed_s: float | None = None
-    """When the survey began that is under way."""
-    accounted_s: float = float("-inf")
-    """When it was last counted who used what."""
-    is_mending: bool = False
-
-    @property
-    def uuid(self) -> str:
-        """Of the GPU."""
-        return self.keeper.info.uuid
 
 
 class Tenants:
@@ -104,18 +83,18 @@ class Tenants:
         for made in (self._pages, self._specs):
             made.mkdir(parents=True, exist_ok=True, mode=0o755)
 
-    def start(self, seat: Seat, spec: JobSpec, attempt: int) -> Tenant:
-        """Run it; the same attempt never runs twice."""
+    def start(self, mps: MpsDaemon | None, spec: JobSpec, attempt: int) -> Tenant:
+        """Run it; the same attempt never runs twice. `mps` is that of its GPU."""
         tenant = Tenant(spec, attempt)
-        extra: dict[str, str] = {}
+        extra = dict(spec.own_env)
         mps_env: Mapping[str, str] = {}
         if spec.is_service:
             extra[latency.ADDRESS] = str(self.socket)
-        elif self.library is not None:
+        elif self.library is not None and spec.is_shared:
             extra |= self._watch_over(tenant, self.library)
-        if spec.uses_mps and seat.mps is not None:
-            seat.mps.start()
-            mps_env = seat.mps.client_env(
+        if spec.is_mps_client and mps is not None:
+            mps.start()
+            mps_env = mps.client_env(
                 share_pct=spec.share_pct,
                 # Without the shim MPS's own limit is the next best.
                 memory_limit_mib=spec.quota_mib if self.library is None else None,
@@ -124,10 +103,23 @@ class Tenants:
         write_json(str(self._path(self._specs, tenant, "json")), {"spec": spec.to_dict(), "attempt": attempt})
         self.launcher.start(
             Launch(
-                spec.job_id, attempt, spec.argv, (spec.gpu,), spec.cwd, spec.env, mps_env, extra, spec.user, spec.limits
+                spec.job_id, attempt, spec.argv, spec.gpus, spec.cwd, spec.env, mps_env, extra, spec.user, spec.limits
             )
         )  # fmt: skip
         return tenant
+
+    def was_started(self, job_id: str) -> bool:
+        """Whether a job of this name has ever run, or tried to."""
+        try:
+            return self.launcher.status(job_id, 0).state is not JobState.PREPARED
+        except InputError:
+            return False
+
+    def ask_to_leave(self, tenant: Tenant) -> None:
+        """SIGTERM, and the file that says the same."""
+        if tenant.spec.stop_file is not None:
+            tenant.spec.stop_file.touch(mode=0o644)
+        self.launcher.request_stop(*tenant.key)
 
     def adopt(self) -> list[Tenant]:
         """After a restart of the agent: what still runs, and what has ended unseen."""
@@ -164,14 +156,14 @@ class Tenants:
 
     def next_attempt(self, job_id: str) -> int:
         """One that was never used."""
-        return 1 + max((s.attempt for s in self.launcher.jobs() if s.job_id == job_id), default=-1)
+        return 1 + max(self.launcher.attempts(job_id), default=-1)
 
     def _watch_over(self, tenant: Tenant, library: Path) -> dict[str, str]:
         page, usage = (self._path(self._pages, tenant, kind) for kind in ("page", "usage"))
-        tenant.page, tenant.usage = ControlPage.create(page), UsagePage.create(usage)
+        uuids = tenant.spec.gpus if len(tenant.spec.gpus) > 1 else ()
+        tenant.page, tenant.usage = ControlPage.create(page, uuids), UsagePage.create(usage)
         usage.chmod(0o600)
-        if tenant.spec.user is not None:
-            _give_to(usage, tenant.spec.user)
+        give_to(usage, tenant.spec.user)
         quota_mib = tenant.spec.quota_mib
         return shim.environment(
             library, page=page, usage=usage, quota_bytes=None if quota_mib is None else int(quota_mib * 1024 * 1024)
@@ -181,14 +173,12 @@ class Tenants:
         return folder / f"{quote(tenant.spec.job_id, safe='')}@{tenant.attempt}.{kind}"
 
 
-def _give_to(path: Path, user: str) -> None:
+def give_to(path: Path, user: str | None) -> None:
+    """A file of a job that runs as this user; None is whoever runs the agent."""
     import pwd
 
+    if user is None:
+        return
     with contextlib.suppress(KeyError, OSError):
         found = pwd.getpwnam(user)
         os.chown(path, found.pw_uid, found.pw_gid)
-
-
-def saved_guards(path: Path) -> dict[str, Any]:
-    """What the agent wrote of its guards before it was restarted, by GPU."""
-    return read_json(str(path)) or {}

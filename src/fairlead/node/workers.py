@@ -8,15 +8,18 @@ from typing import Any
 
 
 class Workers:
-    """A few threads. Only their owner's thread calls `do` and `settle`."""
+    """A few threads. Only their owner's thread calls `do` and `settle`; `call` tells it that there is something."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, call: Callable[[], None] = lambda: None) -> None:
+        self._call = call
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="agent")
         self._doing: list[tuple[Future[Any], Callable[[Future[Any]], None]]] = []
 
     def do(self, work: Callable[[], Any], then: Callable[[Future[Any]], None]) -> None:
         """Have a thread do it; `then` gets the outcome in a later `settle`."""
-        self._doing.append((self._pool.submit(work), then))
+        future = self._pool.submit(work)
+        self._doing.append((future, then))
+        future.add_done_callback(lambda done: self._call())
 
     def settle(self) -> None:
         """Deal with what is done. An error of one `then` leaves the others for the next time."""
