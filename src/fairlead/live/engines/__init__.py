@@ -1,0 +1,1 @@
+"""What brings nodes and runs jobs on them: `local` is this machine."""

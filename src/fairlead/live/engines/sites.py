@@ -1,0 +1,135 @@
+"""The nodes of the local engine: what they have, and the agent processes that run them."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fairlead.errors import InputError
+from fairlead.live.engine import EngineError
+from fairlead.live.engines import parts as joining
+from fairlead.live.engines.agents import NO_EVENTS, AgentAwayError, AgentClient, Status
+from fairlead.model.cluster import GPU_MODELS, Cluster, GpuModel, Node, gpu_model_named
+from fairlead.node import server
+from fairlead.node.fake import FakeMeter
+from fairlead.node.meter import GpuInfo, MeterError
+from fairlead.node.processes import is_running, send
+
+_COME_UP_S = 60.0
+_END_S = 30.0
+_IDLE_FRAC = 0.12
+"""What a GPU that we do not know draws when idle, of its limit; those we know draw 0.10 to 0.19 of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One node: where its agent lives and how it is started."""
+
+    folder: Path
+    options: tuple[str, ...]
+    uuids: tuple[str, ...]
+
+
+def fake_sites(
+    folder: Path, gpus: int, nodes: int, model: str, wake_s: float, common: tuple[str, ...]
+) -> tuple[Cluster, list[Site]]:
+    """Equal nodes of made-up GPUs; `common` is for their agents' command lines."""
+    if gpus < 1 or nodes < 1:
+        raise InputError(f"--fake-gpus {gpus} on {nodes} nodes: expected at least 1 of each")
+    kind = gpu_model_named(model)
+    sites, made = [], []
+    for number in range(nodes):
+        first = number * gpus
+        uuids = tuple(info.uuid for info in FakeMeter(gpus, kind.name, first=first).gpus)
+        given = {"--fake-gpus": gpus, "--fake-model": kind.name, "--fake-first": first, "--wake-s": wake_s}
+        options = tuple(str(word) for item in given.items() for word in item)
+        sites.append(Site(folder / f"node-{number}", (*options, *common), uuids))
+        made.append(Node(f"node-{number}", gpus, kind, wake_s=wake_s, uuids=uuids))
+    return Cluster(tuple(made)), sites
+
+
+def real_site(folder: Path, common: tuple[str, ...]) -> tuple[Cluster, list[Site]]:
+    """This machine with the GPUs that its driver shows."""
+    from fairlead.node.nvml import NvmlMeter
+
+    hint = "where there are no GPUs, --fake-gpus 4 makes some up for jobs to run on"
+    try:
+        meter = NvmlMeter()
+    except MeterError as error:
+        both = f"{error.hint}; {hint}" if error.hint else hint
+        raise InputError(f"this machine's GPUs cannot be used: {error.message}", hint=both) from None
+    infos = meter.gpus
+    meter.close()
+    if not infos:
+        raise InputError("this machine has no GPUs that its driver shows", hint=hint)
+    uuids = tuple(info.uuid for info in infos)
+    # Of GPUs that differ the smallest counts: what fits there fits all.
+    model = min((model_of(info) for info in infos), key=lambda one: one.memory_mib)
+    node = Node(socket.gethostname(), len(infos), model, wake_s=0.0, uuids=uuids)
+    return Cluster((node,)), [Site(folder / "node-0", common, uuids)]
+
+
+def model_of(info: GpuInfo) -> GpuModel:
+    """What clusters know of a GPU, with its own memory; of a model that we do not know, what its meter says."""
+    known = GPU_MODELS.get(info.model)
+    memory_mib = info.memory_total_mib
+    if known is not None:
+        return known if memory_mib is None else replace(known, memory_mib=memory_mib)
+    peak_w = info.power_limit_w or 300.0
+    return GpuModel(info.model, memory_mib or 0.0, _IDLE_FRAC * peak_w, peak_w, price_usd_per_h=0.0)
+
+
+def bring(site: Site) -> None:
+    """Find the agent of a node, or start one. One that was started otherwise is replaced; its jobs do not notice."""
+    client = AgentClient(server.socket_path(site.folder))
+    with contextlib.suppress(AgentAwayError):
+        status = client.status(NO_EVENTS)
+        if status["settings"] == server.settings(server.parser().parse_args(_line(site))):
+            return
+        _refuse_other_gpus(site, status)
+        end(site)
+    line = [sys.executable, "-m", "fairlead.node.server", *_line(site), "--detach"]
+    try:
+        done = subprocess.run(
+            line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_COME_UP_S, check=False, cwd="/"
+        )
+    except subprocess.TimeoutExpired:
+        raise EngineError(f"the agent of {site.folder} did not come up within {_COME_UP_S:g} s") from None
+    if done.returncode != 0:
+        said = done.stderr.strip() or f"see {site.folder / server.LOG}"
+        raise EngineError(f"the agent of {site.folder} cannot be started: {said}")
+
+
+def _line(site: Site) -> list[str]:
+    return ["--folder", str(site.folder.absolute()), *site.options]
+
+
+def _refuse_other_gpus(site: Site, status: Status) -> None:
+    found = tuple(info["uuid"] for info in status["gpus"])
+    alive = [part for part in status["attempts"] if not joining.is_over(part)]
+    if alive and found != site.uuids:
+        raise InputError(
+            f"{site.folder} has {len(alive)} running jobs on {len(found)} GPUs, not the {len(site.uuids)} wanted now",
+            hint="ask for the same GPUs as before, or stop the jobs first",
+        )
+
+
+def end(site: Site) -> None:
+    """SIGTERM to its agent, if it has one; its jobs go on."""
+    try:
+        status = AgentClient(server.socket_path(site.folder)).status(NO_EVENTS)
+    except EngineError:
+        return
+    pid, start_ticks = status["pid"], status["start_ticks"]
+    send(pid, start_ticks, signal.SIGTERM)
+    until_s = time.monotonic() + _END_S
+    while is_running(pid, start_ticks):
+        if time.monotonic() > until_s:
+            raise EngineError(f"the agent of {site.folder} does not end")
+        time.sleep(0.02)
