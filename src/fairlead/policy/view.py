@@ -52,6 +52,10 @@ class JobState:
         """GPU-seconds of service so far."""
         return self.banked_gpu_s + len(self.gpus) * (now_s - self.since_s) if self.gpus else self.banked_gpu_s
 
+    def __lt__(self, other: JobState) -> bool:
+        # In heaps whose entries are equal so far: one job, made anew from what was saved of it.
+        return self.job.id < other.job.id
+
     def __repr__(self) -> str:
         return f"<job {self.job.id} {self.job.name!r} on {self.gpus or 'nothing'}>"
 

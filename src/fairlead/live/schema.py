@@ -1,0 +1,95 @@
+"""The database's layout, as the steps that lead to it: step n makes version n of what version n - 1 left."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from fairlead.errors import InputError
+
+STEPS = (
+    """
+    CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+
+    CREATE TABLE jobs (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        user TEXT NOT NULL,
+        name TEXT NOT NULL,
+        request TEXT NOT NULL,
+        submit_s REAL NOT NULL,
+        submitted_at_s REAL NOT NULL,
+        state TEXT NOT NULL,
+        wish TEXT NOT NULL DEFAULT '',
+        phase TEXT NOT NULL DEFAULT '',
+        reason TEXT NOT NULL DEFAULT '',
+        detail TEXT NOT NULL DEFAULT '',
+        attempt INTEGER NOT NULL DEFAULT 0,
+        failures INTEGER NOT NULL DEFAULT 0,
+        due_s REAL,
+        gpus TEXT NOT NULL DEFAULT '[]',
+        shared INTEGER NOT NULL DEFAULT 0,
+        sm_share REAL NOT NULL DEFAULT 1.0,
+        service TEXT NOT NULL DEFAULT '{}',
+        progress TEXT,
+        energy_j REAL,
+        started_at_s REAL,
+        ended_at_s REAL,
+        exit_code INTEGER
+    ) STRICT;
+    CREATE INDEX jobs_by_state ON jobs (state, id);
+    CREATE INDEX jobs_by_user ON jobs (user, id);
+
+    -- The same request sent twice, since its answer was lost, is one job.
+    CREATE TABLE submissions (user TEXT NOT NULL, key TEXT NOT NULL, job_id INTEGER NOT NULL, PRIMARY KEY (user, key))
+        STRICT, WITHOUT ROWID;
+
+    CREATE TABLE attempts (
+        job_id INTEGER NOT NULL,
+        attempt INTEGER NOT NULL,
+        gpus TEXT NOT NULL,
+        shared INTEGER NOT NULL,
+        sm_share REAL NOT NULL,
+        is_over INTEGER NOT NULL DEFAULT 0,
+        stopping TEXT NOT NULL DEFAULT '',
+        started_at_s REAL,
+        ended_at_s REAL,
+        exit_code INTEGER,
+        reason TEXT NOT NULL DEFAULT '',
+        energy_j REAL,
+        PRIMARY KEY (job_id, attempt)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX attempts_open ON attempts (is_over) WHERE is_over = 0;
+
+    CREATE TABLE events (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        at_s REAL NOT NULL,
+        what TEXT NOT NULL,
+        job_id INTEGER,
+        node TEXT NOT NULL DEFAULT '',
+        about TEXT NOT NULL DEFAULT ''
+    ) STRICT;
+    CREATE INDEX events_by_job ON events (job_id, id);
+
+    CREATE TABLE tokens (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        user TEXT NOT NULL,
+        role TEXT NOT NULL,
+        hash TEXT NOT NULL UNIQUE,
+        note TEXT NOT NULL DEFAULT '',
+        created_at_s REAL NOT NULL,
+        revoked_at_s REAL
+    ) STRICT;
+    """,
+)
+
+
+def migrate(connection: sqlite3.Connection, path: str) -> None:
+    """Bring a database up to the present version; one that a later Fairlead made is left alone."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > len(STEPS):
+        raise InputError(
+            f"{path} is of version {version}, and this Fairlead knows {len(STEPS)} at most",
+            hint="use the Fairlead that made it, or a later one",
+        )
+    for number in range(version, len(STEPS)):
+        # executescript commits what is open, so the step brings its own transaction along.
+        connection.executescript(f"BEGIN IMMEDIATE; {STEPS[number]} PRAGMA user_version = {number + 1}; COMMIT;")
