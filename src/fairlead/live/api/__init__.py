@@ -1,0 +1,1 @@
+"""The controller over HTTP: JSON, bearer tokens, base units. Needs the extra `live` (FastAPI, uvicorn, Prometheus)."""
