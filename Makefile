@@ -3,9 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test setup lint types layers bench clean
+.PHONY: run compare test setup lint types layers bench clean
 
-run: setup  ## compare policies on a built-in synthetic trace; table, plots and an HTML report in out/
+run: setup  ## a controller on made-up GPUs that schedules real processes, for half a minute
+	$(BIN)/fairlead demo
+
+compare: setup  ## compare policies on a built-in synthetic trace; table, plots and an HTML report in out/
 	$(BIN)/fairlead compare --out out/compare
 
 test: setup  ## the whole test suite

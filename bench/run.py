@@ -6,7 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPTS = ("simulator.py", "placing.py", "sharing.py", "queueing.py", "matching.py", "predictor.py", "shim.py")
+SCRIPTS = (
+    "simulator.py",
+    "placing.py",
+    "sharing.py",
+    "queueing.py",
+    "matching.py",
+    "predictor.py",
+    "shim.py",
+    "live_submit.py",
+)
 
 
 def main() -> None:

@@ -14,8 +14,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fairlead import job as job
     from fairlead.api import compare as compare
     from fairlead.api import simulate as simulate
+    from fairlead.api import submit as submit
     from fairlead.errors import FairleadError as FairleadError
     from fairlead.errors import InputError as InputError
     from fairlead.errors import RunError as RunError
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "simulate": ("fairlead.api", "simulate"),
     "compare": ("fairlead.api", "compare"),
+    "submit": ("fairlead.api", "submit"),
     "Result": ("fairlead.sim.result", "Result"),
     "Trace": ("fairlead.traces", "Trace"),
     "load_trace": ("fairlead.traces", "load"),
@@ -44,8 +47,10 @@ __all__ = [
     "Trace",
     "__version__",
     "compare",
+    "job",
     "load_trace",
     "simulate",
+    "submit",
 ]
 
 
@@ -61,6 +66,8 @@ def _version() -> str:
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         value: Any = _version()
+    elif name == "job":
+        value = importlib.import_module("fairlead.job")
     elif name in _HOMES:
         module, attribute = _HOMES[name]
         value = getattr(importlib.import_module(module), attribute)

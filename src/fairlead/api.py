@@ -1,6 +1,6 @@
-"""Fairlead from Python: `simulate` one policy, `compare` several in parallel.
+"""Fairlead from Python: `simulate` one policy, `compare` several in parallel, `submit` a job to a live cluster.
 
-Both take what the command line takes, and raise `InputError` where that would exit with status 2.
+They take what the command line takes, and raise `InputError` where that would exit with status 2.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Literal, TypedDict, Unpack
 
 from fairlead import traces
 from fairlead.errors import InputError, did_you_mean
@@ -118,6 +118,54 @@ def compare(
     for run in runs:  # a misspelt name should not cost the time of the others
         run.check()
     return run_all(runs, workers=workers, progress=progress)
+
+
+class JobOptions(TypedDict, total=False):
+    """What `submit` takes besides the command; all may be left out."""
+
+    name: str
+    """Else what its program is called."""
+    kind: Literal["training", "service"]
+    gpus: int
+    min_gpus: int
+    """With `max_gpus`: its width may be chosen, and changed while it runs."""
+    max_gpus: int
+    memory_mib: float
+    """On each GPU."""
+    profile: str
+    """What it is like; see the guide."""
+    deadline_s: float
+    """From now on."""
+    estimate_s: float
+    """How long it takes alone on the GPUs asked for."""
+    priority: int | str
+    """low, normal, high or a number."""
+    slo_s: float
+    """Of a service: the latency that it must keep."""
+    batch: int
+    env: Mapping[str, str]
+    retries: int
+    """Starts after a failure."""
+    grace_s: float
+    """From SIGTERM to SIGKILL."""
+    hold: bool
+    """Until it is released."""
+
+
+def submit(command: Sequence[str], *, cwd: str | Path | None = None, **options: Unpack[JobOptions]) -> int:
+    """Submit a job to the live controller, and give its number when it is safely stored.
+
+    The controller is the one that FAIRLEAD_URL and FAIRLEAD_TOKEN name, else the one of FAIRLEAD_HOME or ~/.fairlead.
+    The job runs in `cwd`, this folder unless given. The options are those of `JobOptions`.
+    """
+    from fairlead.live.client import default_client
+    from fairlead.live.jobfile import request
+
+    words = command if isinstance(command, str) else list(command)
+    folder = str(Path.cwd() if cwd is None else Path(cwd).absolute())
+    wanted = request({"cwd": folder, **options, "command": words}, "this job")
+    with default_client() as client:
+        return int(client.submit(wanted.model_dump(mode="json", exclude_unset=True))["id"])
 
 
 def save_history(result: Result, path: str | Path) -> None:

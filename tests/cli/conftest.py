@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,31 @@ def process(
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run a command in a process of its own, where stdout and stderr are really apart."""
     return lambda *args: subprocess.run(command(*args), capture_output=True, text=True, env=environment, timeout=120)
+
+
+@pytest.fixture(scope="session")
+def controller() -> Iterator[Path]:
+    """The home folder of a controller that runs for all tests that want one: eight made-up GPUs on two nodes."""
+    home = Path(tempfile.mkdtemp(prefix="fairlead-"))  # short: sockets are made in it
+    words = ["up", "--fake-gpus", "4", "--fake-nodes", "2", "--port", "0", "--detach"]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES), "FAIRLEAD_ENGINE_WAKE_S": "0"}
+    program = "from fairlead.cli.main import run; run()"
+    line = [sys.executable, "-c", program]
+    done = subprocess.run([*line, *words, "--home", str(home)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    yield home
+    done = subprocess.run([*line, "down", "--kill-jobs", "--home", str(home)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    shutil.rmtree(home)
+
+
+@pytest.fixture
+def live(controller: Path, fairlead: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Run a command in this process, for that controller."""
+    monkeypatch.setenv("FAIRLEAD_HOME", str(controller))
+    for name in ("FAIRLEAD_URL", "FAIRLEAD_TOKEN", "FAIRLEAD_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    return fairlead
 
 
 @pytest.fixture

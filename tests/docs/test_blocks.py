@@ -6,7 +6,9 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,19 @@ NOT_RUN = [block for block in BLOCKS if "not run" in block.marks]
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Path:
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where a page may start a controller; what it leaves running is ended."""
+    folder = Path(tempfile.mkdtemp(prefix="fairlead-"))  # short: sockets are made in it
+    monkeypatch.setenv("FAIRLEAD_HOME", str(folder))
+    monkeypatch.setenv("FAIRLEAD_SERVER_PORT", "0")
+    yield folder
+    if (folder / "lock").exists():
+        run("fairlead down --kill-jobs", folder)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, home: Path) -> Path:
     """A copy of examples/, with its policy package installed as pip would: a module and its entry points."""
     folder = tmp_path / "examples"
     shutil.copytree(EXAMPLES, folder, ignore=shutil.ignore_patterns("__pycache__", "out"))

@@ -14,7 +14,27 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from fairlead.cli import compare, doctor, history, measure, policies, predictor, reproduce, simulate, traces, widths
+from fairlead.cli import (
+    compare,
+    configuration,
+    demo,
+    doctor,
+    history,
+    jobs,
+    live,
+    measure,
+    nodes,
+    policies,
+    predictor,
+    reproduce,
+    simulate,
+    submit,
+    tokens,
+    top,
+    traces,
+    whatif,
+    widths,
+)
 from fairlead.cli.console import say
 from fairlead.errors import FairleadError
 
@@ -65,16 +85,37 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Fairlead schedules shared GPU clusters: how many GPUs, in which order, which ones and with whom.",
 )
-app.command("simulate")(simulate.simulate)
-app.command("compare")(compare.compare)
-app.command("policies")(policies.policies)
-app.command("reproduce")(reproduce.reproduce)
-app.command("widths")(widths.widths)
-app.command("doctor")(doctor.doctor)
-app.add_typer(traces.app, name="traces")
-app.add_typer(measure.app, name="measure")
-app.add_typer(history.app, name="history")
-app.add_typer(predictor.app, name="predictor")
+_JOBS, _CLUSTER, _STUDY = "Jobs on a live cluster", "Running a live cluster", "Simulation and measurement"
+
+app.command("submit", rich_help_panel=_JOBS, context_settings={"allow_interspersed_args": False})(submit.submit)
+app.command("jobs", rich_help_panel=_JOBS)(jobs.jobs)
+app.command("status", rich_help_panel=_JOBS)(jobs.status)
+app.command("logs", rich_help_panel=_JOBS)(jobs.logs)
+app.command("explain", rich_help_panel=_JOBS)(jobs.explain)
+app.command("cancel", rich_help_panel=_JOBS)(jobs.cancel)
+app.command("hold", rich_help_panel=_JOBS)(jobs.hold)
+app.command("release", rich_help_panel=_JOBS)(jobs.release)
+app.command("top", rich_help_panel=_JOBS)(top.top)
+
+app.command("demo", rich_help_panel=_CLUSTER)(demo.demo)
+app.command("up", rich_help_panel=_CLUSTER)(live.up)
+app.command("down", rich_help_panel=_CLUSTER)(live.down)
+app.add_typer(nodes.app, name="nodes", rich_help_panel=_CLUSTER)
+app.command("events", rich_help_panel=_CLUSTER)(nodes.events)
+app.add_typer(tokens.app, name="token", rich_help_panel=_CLUSTER)
+app.add_typer(configuration.app, name="config", rich_help_panel=_CLUSTER)
+app.command("doctor", rich_help_panel=_CLUSTER)(doctor.doctor)
+
+app.command("simulate", rich_help_panel=_STUDY)(simulate.simulate)
+app.command("compare", rich_help_panel=_STUDY)(compare.compare)
+app.command("whatif", rich_help_panel=_STUDY)(whatif.whatif)
+app.command("policies", rich_help_panel=_STUDY)(policies.policies)
+app.command("reproduce", rich_help_panel=_STUDY)(reproduce.reproduce)
+app.command("widths", rich_help_panel=_STUDY)(widths.widths)
+app.add_typer(traces.app, name="traces", rich_help_panel=_STUDY)
+app.add_typer(measure.app, name="measure", rich_help_panel=_STUDY)
+app.add_typer(history.app, name="history", rich_help_panel=_STUDY)
+app.add_typer(predictor.app, name="predictor", rich_help_panel=_STUDY)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,0 +1,166 @@
+"""`fairlead jobs` and the commands for one job: status, logs, explain, cancel, hold, release."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fairlead.cli.connect import ACTIVE, HomeOption, JobArgument, JobsArgument, connect, job_number
+from fairlead.cli.console import print_json, say, stdout_console
+from fairlead.cli.options import JsonOption
+from fairlead.errors import InputError
+
+if TYPE_CHECKING:
+    from fairlead.live.client import Client
+
+_LOOK_S = 1.0
+_MOST = 500
+_LINE_BYTES, _WINDOW_BYTES = 300, 256 * 1024
+"""The last lines are looked for in so many bytes each, and in this many at the most."""
+_ORDER = ("running", "waiting", "backing-off", "held", "finished", "parked", "cancelled")
+
+
+def jobs(
+    all_: Annotated[bool, typer.Option("--all", help="Also those that are over.")] = False,
+    state: Annotated[
+        str | None, typer.Option("--state", metavar="STATE,...", help="Only these: waiting, running, parked, ...")
+    ] = None,
+    user: Annotated[str | None, typer.Option("--user", help="Only this user's.")] = None,
+    most: Annotated[int, typer.Option("--most", min=1, help="The newest so many.")] = _MOST,
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until Ctrl-C.")] = False,
+    home: HomeOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List jobs: where they run, or why they wait."""
+    states = state if state is not None else None if all_ else ACTIVE
+    with connect(home) as client:
+        if watch:
+            with contextlib.suppress(KeyboardInterrupt):
+                _watch(lambda: _listed(client, states, user, most))
+            return
+        found = _listed(client, states, user, most)
+    if json:
+        print_json({"jobs": found})
+        return
+    from fairlead.cli.live_tables import job_table
+
+    if found:
+        stdout_console().print(job_table(found))
+    else:
+        say("note", "no jobs" if all_ or state else "no jobs that are not over; --all lists those, too")
+    if len(found) == most:
+        say("note", f"the newest {most}; --most shows more")
+
+
+def _listed(client: Client, states: str | None, user: str | None, most: int) -> list[dict[str, Any]]:
+    found = client.jobs(states=states, user=user, most=most)
+    return sorted(found, key=lambda job: (_ORDER.index(job["state"]), job["id"]))
+
+
+def _watch(look: Callable[[], list[dict[str, Any]]]) -> None:
+    from rich.live import Live
+
+    from fairlead.cli.live_tables import job_table
+
+    console = stdout_console()
+    if not console.is_terminal:
+        raise InputError("--watch needs a terminal", hint="fairlead events -f goes into pipes")
+    with Live(job_table(look()), console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            time.sleep(_LOOK_S)
+            live.update(job_table(look()), refresh=True)
+
+
+def status(job: JobArgument, home: HomeOption = None, json: JsonOption = False) -> None:
+    """Show all about one job."""
+    with connect(home) as client:
+        found = client.job(job_number(client, job))
+    if json:
+        print_json(found)
+        return
+    from fairlead.cli.live_tables import job_page
+
+    stdout_console().print(job_page(found))
+
+
+def explain(job: JobArgument, home: HomeOption = None, json: JsonOption = False) -> None:
+    """Say why a job waits, or runs where it does."""
+    with connect(home) as client:
+        found = client.explain(job_number(client, job))
+    if json:
+        print_json(found)
+        return
+    from rich.text import Text
+
+    console = stdout_console()
+    word = found.get("wait_reason") or found["reason"]
+    console.print(Text(f"job {found['id']} is {found['state']}{f' ({word})' if word else ''}:", style="bold"))
+    for line in found["why"]:
+        console.print(Text(f"- {line}"))
+    for one in found["rejected"]:
+        console.print(Text(f"- not {one['where']}: {one['why']}"))
+
+
+def logs(
+    job: JobArgument,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Until it is over.")] = False,
+    stderr: Annotated[bool, typer.Option("--stderr", help="What it wrote to stderr.")] = False,
+    attempt: Annotated[int | None, typer.Option("--attempt", min=1, help="Default: the last.")] = None,
+    tail: Annotated[int | None, typer.Option("--tail", min=0, help="Only the last so many lines.")] = None,
+    home: HomeOption = None,
+) -> None:
+    """Print what a job wrote."""
+    offset = 0 if tail is None else -min(max(tail * _LINE_BYTES, 8192), _WINDOW_BYTES)
+    with connect(home) as client:
+        number = job_number(client, job)
+        stream = "stderr" if stderr else "stdout"
+        pieces = client.log(number, stream=stream, attempt=attempt, offset=offset, follow=follow)
+        for count, piece in enumerate(pieces):
+            shown = (
+                piece if tail is None or count else b"".join(piece.splitlines(keepends=True)[-tail:] if tail else ())
+            )
+            sys.stdout.buffer.write(shown)
+            sys.stdout.flush()
+
+
+def cancel(job: JobsArgument, home: HomeOption = None, json: JsonOption = False) -> None:
+    """End jobs, wherever they are."""
+    _wish("cancel", job, home, json)
+
+
+def hold(job: JobsArgument, home: HomeOption = None, json: JsonOption = False) -> None:
+    """Take jobs off their GPUs, or out of the queue, until they are released."""
+    _wish("hold", job, home, json)
+
+
+def release(job: JobsArgument, home: HomeOption = None, json: JsonOption = False) -> None:
+    """Let jobs that are held, back off or are parked wait for GPUs again."""
+    _wish("release", job, home, json)
+
+
+def _wish(what: str, jobs: list[str], home: Path | None, json: bool) -> None:
+    """Each of them; what is wrong with one keeps none of the others."""
+    done, failed = [], 0
+    with connect(home) as client:
+        for text in jobs:
+            try:
+                done.append(getattr(client, what)(job_number(client, text)))
+            except InputError as error:
+                failed += 1
+                say("error", error.message)
+                if error.hint:
+                    say("hint", error.hint)
+    if json:
+        print_json({"jobs": done})
+    else:
+        words = {"cancel": "is being cancelled", "hold": "is being held", "release": "waits for GPUs again"}
+        for one in done:
+            say("note", f"job {one['id']} {words[what]}")
+    if failed:
+        raise typer.Exit(InputError.exit_code)

@@ -1,0 +1,42 @@
+"""A process that has everything loaded and makes controllers by forking: `python -m tests.live.nursery HOME PORT ...`.
+
+One line on its input makes one controller, whose number it prints. A fresh interpreter would take a second of two cores
+for each of hundreds of them; what is killed is a whole process all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import fairlead.live.api.app
+import fairlead.live.api.serve  # noqa: F401
+from fairlead.live import service
+from fairlead.live.config import load
+from fairlead.live.home import Home
+
+
+def main() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that were killed
+    home = Home(Path(sys.argv[1]))
+    options = dict(word.split("=", 1) for word in sys.argv[2:])
+    config = load(None, {}, {name: _value(text) for name, text in options.items()})
+    for _ in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            try:
+                service.serve(home, config, on_ready=lambda url: None, log_to_stderr=False)
+            finally:
+                os._exit(0)
+        print(pid, flush=True)
+
+
+def _value(text: str) -> object:
+    return int(text) if text.isdigit() else text
+
+
+if __name__ == "__main__":
+    main()
