@@ -13,6 +13,8 @@ import fairlead as package
 from fairlead.errors import InputError
 from tests.cli.conftest import assert_a_clear_error
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
 Live = Callable[..., Result]
 PATIENCE_S = 120.0
 OVER = ("finished", "parked", "cancelled")
@@ -181,7 +183,17 @@ def test_why_a_job_runs_or_waits_is_explained(live: Live, sleeper: int) -> None:
     assert done.exit_code == 0
     assert f"job {waiting} is waiting" in done.stdout
     assert "needs 8 GPUs" in done.stdout
+    assert "is a guess" in done.stdout
+    expected = data(live("explain", waiting, "--json"))["expected"]
+    assert expected["starts_in_s"] > 0
+    assert expected["is_guess"]
     assert live("cancel", waiting).exit_code == 0
+
+
+def test_a_job_file_can_be_tried_before_it_is_submitted(live: Live) -> None:
+    found = data(live("whatif", "--job", str(EXAMPLES / "job.toml"), "--json"))
+    before, after = ({job["name"] for job in found[one]["jobs"]} for one in ("as_is", "what_if"))
+    assert after - before == {"small", "elastic"}
 
 
 def test_the_last_lines_of_a_log_and_all_attempts_can_be_read(live: Live) -> None:

@@ -1,4 +1,4 @@
-"""`fairlead jobs` and the commands for one job: status, logs, explain, cancel, hold, release."""
+"""`fairlead jobs` and the commands for one job: status, logs, cancel, hold, release."""
 
 from __future__ import annotations
 
@@ -87,24 +87,6 @@ def status(job: JobArgument, home: HomeOption = None, json: JsonOption = False) 
     from fairlead.cli.live_tables import job_page
 
     stdout_console().print(job_page(found))
-
-
-def explain(job: JobArgument, home: HomeOption = None, json: JsonOption = False) -> None:
-    """Say why a job waits, or runs where it does."""
-    with connect(home) as client:
-        found = client.explain(job_number(client, job))
-    if json:
-        print_json(found)
-        return
-    from rich.text import Text
-
-    console = stdout_console()
-    word = found.get("wait_reason") or found["reason"]
-    console.print(Text(f"job {found['id']} is {found['state']}{f' ({word})' if word else ''}:", style="bold"))
-    for line in found["why"]:
-        console.print(Text(f"- {line}"))
-    for one in found["rejected"]:
-        console.print(Text(f"- not {one['where']}: {one['why']}"))
 
 
 def logs(

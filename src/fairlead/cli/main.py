@@ -19,6 +19,7 @@ from fairlead.cli import (
     configuration,
     demo,
     doctor,
+    explain,
     history,
     jobs,
     live,
@@ -91,7 +92,7 @@ app.command("submit", rich_help_panel=_JOBS, context_settings={"allow_interspers
 app.command("jobs", rich_help_panel=_JOBS)(jobs.jobs)
 app.command("status", rich_help_panel=_JOBS)(jobs.status)
 app.command("logs", rich_help_panel=_JOBS)(jobs.logs)
-app.command("explain", rich_help_panel=_JOBS)(jobs.explain)
+app.command("explain", rich_help_panel=_JOBS)(explain.explain)
 app.command("cancel", rich_help_panel=_JOBS)(jobs.cancel)
 app.command("hold", rich_help_panel=_JOBS)(jobs.hold)
 app.command("release", rich_help_panel=_JOBS)(jobs.release)

@@ -31,8 +31,7 @@ def whatif(
         typer.Option(
             "--job",
             metavar="FIELD=VALUE,...|FILE",
-            help="A job submitted now: gpus=4,duration_s=3600,profile=BERT; or a TOML file of job tables. "
-            "May be repeated.",
+            help="A job submitted now: gpus=4,duration_s=3600,profile=BERT; or a job file. May be repeated.",
             rich_help_panel="What if",
         ),
     ] = None,
@@ -97,15 +96,38 @@ def read_jobs(text: str) -> list[dict[str, Any]]:
 
 
 def _read_file(path: Path) -> list[dict[str, Any]]:
+    """Those of a job file, as `submit` takes it; without commands, a file of what-if alone."""
     import tomllib
 
     from fairlead.model.files import read_text
 
+    if path.suffix.lower() in (".yaml", ".yml"):
+        return _submittable(path)
     try:
         tables = tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path}: not valid TOML: {error}") from None
     jobs = tables.get("job")
-    if not isinstance(jobs, list) or not jobs or not all(isinstance(job, dict) for job in jobs) or len(tables) > 1:
+    listed = jobs if isinstance(jobs, list) else []
+    if "command" in tables or any("command" in job for job in listed if isinstance(job, dict)):
+        return _submittable(path)
+    if not listed or not all(isinstance(job, dict) for job in listed) or len(tables) > 1:
         raise InputError(f"{path}: expected [[job]] tables, found {', '.join(tables) or 'nothing'}", hint=_JOB_HINT)
-    return jobs
+    return listed
+
+
+def _submittable(path: Path) -> list[dict[str, Any]]:
+    from fairlead.live.jobfile import load_jobs
+
+    same = ("kind", "profile", "priority", "deadline_s", "memory_mib", "batch")
+    return [
+        {
+            **{name: getattr(job, name) for name in same},
+            "name": job.shown_name,
+            "gpus": job.asked_gpus,
+            "min_gpus": job.least_gpus,
+            "max_gpus": job.most_gpus,
+            "duration_s": job.estimate_s,
+        }
+        for job in load_jobs(path, Path.cwd())
+    ]
