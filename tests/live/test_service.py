@@ -3,6 +3,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,29 @@ def test_only_root_can_run_jobs_as_their_users(monkeypatch: pytest.MonkeyPatch) 
     assert [assembly.runs_as_submitter(one) for one in (plain, refused)] == [False, False]
     with pytest.raises(InputError, match="only root can do"):
         assembly.runs_as_submitter(wanted)
+
+
+def test_applications_can_be_declared_in_a_file(tmp_path: Path) -> None:
+    examples = Path(__file__).parents[2] / "examples"
+    config = load(None, {}, {"engine.profiles": str(examples / "profiles.toml")})
+    assembly.declare_profiles(config)
+    job = JobRequest(command=["train"], profile="My-BERT").job(1, "ann", 0.0)
+    assert (job.profile.app_class, job.memory_mib, job.profile.speedup(1)) == ("B", 18000.0, 1.0)
+    assert job.profile.speedup(16) == pytest.approx(9.143, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[profile]\nname = 'a'", "expected [[profile]] tables"),
+        ("[[profile]]\nnam = 'a'", "nam"),
+        ("[[profile]]\nname = 'a'\nactivity_frac = 2", "activity_frac"),
+        ("[[profile]]\nname = 'a'\n[[profile]]\nname = 'A'", "two profiles"),
+        ("[[profile]", "not valid TOML"),
+    ],
+)
+def test_a_mistake_in_it_is_named(text: str, named: str, tmp_path: Path) -> None:
+    path = tmp_path / "profiles.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=re.escape(named)):
+        assembly.declare_profiles(load(None, {}, {"engine.profiles": str(path)}))

@@ -12,6 +12,8 @@ from fairlead.live.engines.local import LocalEngine
 from fairlead.model.cluster import parse_rental
 from fairlead.model.files import load_variability
 from fairlead.model.interference import BUILT_IN, Interference, built_in, load_interference
+from fairlead.model.profile import declare
+from fairlead.model.profile_json import load_profiles
 from fairlead.policy import registry
 from fairlead.policy.stack import Stack
 
@@ -56,6 +58,13 @@ def engine_of(config: Config, folder: Path) -> LocalEngine:
         engine.close()
         raise
     return engine
+
+
+def declare_profiles(config: Config) -> None:
+    """Know the applications that are configured, before jobs of theirs are read."""
+    if config.engine.profiles is not None:
+        for profile in load_profiles(Path(config.engine.profiles)):
+            declare(profile)
 
 
 def table_named(name: str) -> Interference:

@@ -50,6 +50,7 @@ class EngineTable(_Table):
     gpu_model: str = Field(default="H200", description="of made-up GPUs")
     wake_s: float = Field(default=2.0, ge=0.0, le=86400.0, description="how long a made-up node takes to wake up")
     rent: str | None = Field(default=None, description='"default" or terms: policies may rent and return nodes')
+    profiles: str | None = Field(default=None, description="a TOML file: what is known of applications")
     variability: str | None = Field(default=None, description="a file: how slow each GPU is, per class")
     interference: str = Field(default="eaco", description="what neighbours cost each other, a table's name or a file")
     history: str | None = Field(default=None, description="what the sharing policy knows of that at the start")
@@ -90,7 +91,10 @@ _TABLES: dict[str, type[_Table]] = {
     "policy": Policy, "engine": EngineTable, "controller": ControllerTable,
     "server": ServerTable, "jobs": Jobs, "budget": Budget,
 }  # fmt: skip
-_FILES = ("engine.variability", "engine.interference", "engine.history", "server.tls_cert", "server.tls_key")
+_FILES = (
+    "engine.profiles", "engine.variability", "engine.interference", "engine.history", "server.tls_cert",
+    "server.tls_key",
+)  # fmt: skip
 """Values that may name files; in a configuration file they count from its folder."""
 
 

@@ -49,6 +49,7 @@ def serve(home: Home, config: Config, on_ready: Callable[[str], None], *, log_to
     """Run a controller in a home folder until SIGTERM or SIGINT; `on_ready` is told where it answers."""
     _need_extra()
     stack = assembly.stack_of(config)  # what is cheap to get wrong is tried first
+    assembly.declare_profiles(config)
     interference = assembly.table_named(config.engine.interference)
     as_submitter = assembly.runs_as_submitter(config)
     check_tls(config.server)

@@ -1,4 +1,4 @@
-"""Profiles as plain data, for snapshots: what a built-in profile's name does not tell.
+"""Profiles as plain data, for snapshots and files: what a built-in profile's name does not tell.
 
 How an application trains epoch by epoch (`Profile.training`) is a table of its own and is not written.
 """
@@ -6,15 +6,17 @@ How an application trains epoch by epoch (`Profile.training`) is a table of its 
 from __future__ import annotations
 
 import itertools
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from fairlead.errors import InputError
 from fairlead.model.contention import Solo
-from fairlead.model.files import first_problem
+from fairlead.model.files import first_problem, read_text
 from fairlead.model.profile import Amdahl, Power, Profile, Table
 from fairlead.model.service import DailyLoad, Service, TableLoad
 
@@ -78,6 +80,25 @@ def profile_from_dict(value: Mapping[str, Any], where: str = "profile") -> Profi
         made["service"] = Service(found.service.load, found.service.solo, found.service.slo_s)
     _check(found, where)
     return Profile(**made)
+
+
+def load_profiles(path: Path) -> list[Profile]:
+    """A TOML file of `[[profile]]` tables: a name, and what differs from `GENERIC`. A speedup is {f = 0.9}, {p = 0.8}
+    or {widths = [1, 2], speedups = [1.0, 1.7]}.
+    """
+    try:
+        tables = tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: not valid TOML: {error}") from None
+    listed = tables.pop("profile", None)
+    if tables or not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+        raise InputError(f"{path}: expected [[profile]] tables, found {', '.join(tables) or 'none'}")
+    made = [profile_from_dict(one, f"{path}: profile {number}") for number, one in enumerate(listed, 1)]
+    names = [one.name.lower() for one in made]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{path}: two profiles are called {name!r}")
+    return made
 
 
 def _check(found: _Written, where: str) -> None:
