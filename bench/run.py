@@ -15,6 +15,7 @@ SCRIPTS = (
     "predictor.py",
     "shim.py",
     "live_submit.py",
+    "live_day.py",
 )
 
 
