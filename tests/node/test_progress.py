@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.node.progress import JobProgress, ReportFile
+from fairlead.node.progress import Progress, ReportFile
 
 
 def write(path: Path, *lines: object) -> None:
@@ -22,10 +22,10 @@ def test_the_last_report_counts_and_epochs_are_timed_between_reports(tmp_path: P
     assert report.progress is None
     write(tmp_path / "r", {"epoch": 3, "of": 90, "at_s": 100.0, "loss": 0.5, "samples_per_s": 800, "batch": 256})
     assert report.look()
-    assert report.progress == JobProgress(3, 90, None, 100.0, 0.5, 800.0, 256)
+    assert report.progress == Progress(3, 90, None, 100.0, 0.5, 800.0, 256)
     write(tmp_path / "r", {"epoch": 4, "at_s": 110.0}, {"epoch": 6, "at_s": 150.0})
     assert report.look()
-    assert report.progress == JobProgress(6, 90, 15.0, 150.0)
+    assert report.progress == Progress(6, 90, 15.0, 150.0)
     assert not report.look()
 
 
@@ -55,7 +55,7 @@ def test_torn_and_foreign_lines_are_passed_over(tmp_path: Path) -> None:
         '{"epoch": 9, "at_s": 8.0',
     )
     assert report.look()
-    assert report.progress == JobProgress(2, None, None, 7.0)
+    assert report.progress == Progress(2, None, None, 7.0)
     write(tmp_path / "r", "}\n")
     assert report.look()
     assert report.progress is not None
@@ -66,7 +66,7 @@ def test_finished_is_remembered(tmp_path: Path) -> None:
     report = ReportFile(tmp_path / "r")
     write(tmp_path / "r", {"epoch": 1, "at_s": 1.0}, {"finished": True, "at_s": 2.0})
     report.look()
-    assert report.progress == JobProgress(1, at_s=2.0, has_finished=True)
+    assert report.progress == Progress(1, at_s=2.0, has_finished=True)
 
 
 def test_a_job_that_went_back_to_a_checkpoint_is_timed_from_there(tmp_path: Path) -> None:

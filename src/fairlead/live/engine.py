@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 from fairlead.errors import FairleadError
 from fairlead.model.cluster import Cluster
 from fairlead.model.job import Kind
+from fairlead.node.progress import Progress as Progress
 
 Stream = Literal["stdout", "stderr"]
 Key = tuple[int, int]
@@ -65,25 +66,6 @@ class AttemptState(enum.StrEnum):
     """No process of it is left, on any node."""
     LOST = "lost"
     """No process of it is left, and nobody knows how it ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What the job itself has reported, so far in this attempt."""
-
-    epochs_done: int
-    """Counted over all attempts, as the job counts them."""
-    epochs: int | None = None
-    """In all."""
-    epoch_s: float | None = None
-    """How long its last epochs took here, as a mean; None before the second report."""
-    at_s: float | None = None
-    """The moment of the last report, as time of day."""
-    loss: float | None = None
-    samples_per_s: float | None = None
-    batch: int | None = None
-    has_finished: bool = False
-    """It says that all of its work is done, so that status 0 means so even after it was asked to stop."""
 
 
 @dataclass(frozen=True, slots=True)

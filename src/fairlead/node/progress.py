@@ -25,18 +25,22 @@ _MEAN_OF = 5
 
 
 @dataclass(frozen=True, slots=True)
-class JobProgress:
+class Progress:
     """What a job has said so far in one attempt."""
 
     epochs_done: int = 0
+    """Counted over all attempts, as the job counts them."""
     epochs: int | None = None
+    """In all."""
     epoch_s: float | None = None
-    """The mean of its last epochs; None before the second report."""
+    """How long its last epochs took here, as a mean; None before the second report."""
     at_s: float | None = None
+    """The moment of the last report, as time of day."""
     loss: float | None = None
     samples_per_s: float | None = None
     batch: int | None = None
     has_finished: bool = False
+    """It says that all of its work is done, so that status 0 means so even after it was asked to stop."""
 
 
 class ReportFile:
@@ -46,7 +50,7 @@ class ReportFile:
         self._tail = Tail(path)
         self._last: tuple[int, float] | None = None
         self._epochs_s: deque[float] = deque(maxlen=_MEAN_OF)
-        self.progress: JobProgress | None = None
+        self.progress: Progress | None = None
 
     def look(self) -> bool:
         """Read what is new, a mebibyte at most; whether it said anything."""
@@ -56,7 +60,7 @@ class ReportFile:
         return bool(found)
 
     def _take(self, entry: dict[str, Any]) -> None:
-        before = self.progress or JobProgress()
+        before = self.progress or Progress()
         at_s = _number(entry.get("at_s"))
         if entry.get("finished") is True:
             self.progress = replace(before, has_finished=True, at_s=before.at_s if at_s is None else at_s)
@@ -68,7 +72,7 @@ class ReportFile:
             self._epochs_s.append((at_s - self._last[1]) / (epoch - self._last[0]))
         self._last = (epoch, at_s)
         of = _whole(entry.get("of"))
-        self.progress = JobProgress(
+        self.progress = Progress(
             epochs_done=epoch,
             epochs=before.epochs if of is None else of,
             epoch_s=sum(self._epochs_s) / len(self._epochs_s) if self._epochs_s else None,
