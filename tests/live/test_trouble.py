@@ -111,13 +111,13 @@ def test_a_killed_agent_comes_back_and_its_jobs_have_not_noticed(rig: Rig) -> No
     assert agents(rig) != [agent]
 
 
-def test_a_policy_that_breaks_a_law_is_refused_and_asked_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_that_breaks_a_law_is_refused_and_one_that_has_forgotten_it_is_asked(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stack = rig.controller.desk.stack
     monkeypatch.setattr(stack, "decide", lambda view: Plan(evict=[99]))
     job_id = rig.submit("true")
     rig.until(lambda: "plan-refused" in rig.events(), "the refusal")
-    assert rig.job(job_id)["state"] == "waiting"
-    monkeypatch.undo()
     rig.until_state(job_id, State.FINISHED)
 
 

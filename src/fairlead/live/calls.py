@@ -43,6 +43,10 @@ class Calls:
 
         self._workers.submit(carry_out)
 
+    def is_under_way(self, about: str) -> bool:
+        """Whether any call about this has been made and is not over."""
+        return about in self._under_way
+
     def next_s(self, now_s: float) -> float:
         """When something may be tried again."""
         for name in [n for n, s in self._not_before_s.items() if s <= now_s]:

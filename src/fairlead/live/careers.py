@@ -67,10 +67,9 @@ class Careers:
             self._let_wait(job, "released")
 
     def _parked(self, job_id: int) -> LiveJob | None:
-        row = self._store.job_row(job_id)
-        if row is None or row["state"] != State.PARKED:
+        job = self._settled(job_id)
+        if job is None or job.state is not State.PARKED:
             return None
-        job = LiveJob.from_row(row)
         job.ended_at_s = job.exit_code = None
         return job
 
@@ -93,6 +92,9 @@ class Careers:
 
     def over(self, attempt: Attempt, status: AttemptStatus) -> None:
         """Nothing of it runs any more: write it down, and what it means for the job."""
+        job = self.get(attempt.job_id) or self._settled(attempt.job_id)
+        if not attempt.stopping and job is not None and not job.gpus:
+            attempt.stopping = job.reason  # it was wished away in this very turn
         found = outcome.judge(attempt, status)
         attempt.is_over = True
         attempt.started_at_s, attempt.ended_at_s = status.started_at_s, status.ended_at_s
@@ -100,19 +102,16 @@ class Careers:
         attempt.reason = found.reason if found.verdict is Verdict.LEFT else status.reason
         self._ledger.touch_attempt(attempt)
         del self.attempts[attempt.key]
-        job = self.get(attempt.job_id) or self._settled(attempt.job_id)
         if job is None:
             return
         if status.energy_j is not None:
             job.energy_j = (job.energy_j or 0.0) + status.energy_j
-        if job.state is not State.RUNNING or found.verdict is not Verdict.LEFT:
-            job.phase = ""
+        job.phase = "starting" if job.gpus and found.verdict is Verdict.LEFT else ""
         self._ledger.touch(job)
         if not job.state.is_over:
             self._conclude(job, attempt, status, found)
 
     def _conclude(self, job: LiveJob, attempt: Attempt, status: AttemptStatus, found: outcome.Outcome) -> None:
-        epochs_before = 0 if job.progress is None else job.progress.epochs_done
         self._take_progress(job, status)
         job.started_at_s = job.started_at_s if job.started_at_s is not None else status.started_at_s
         if found.verdict is Verdict.LEFT:
@@ -125,11 +124,11 @@ class Careers:
             self._desk.returned(job)
             self.set(job, State.WAITING, found.reason)
         else:
-            self._fail(job, attempt, status, found.reason, epochs_before)
+            self._fail(job, attempt, status, found.reason)
 
-    def _fail(self, job: LiveJob, attempt: Attempt, status: AttemptStatus, reason: str, epochs_before: int) -> None:
+    def _fail(self, job: LiveJob, attempt: Attempt, status: AttemptStatus, reason: str) -> None:
         job.detail = self._tail(attempt.key) or status.detail
-        if outcome.note_failure(job, status, epochs_before):
+        if outcome.note_failure(job, status):
             self._desk.withdrawn(job)
             self.aside[job.job.id] = job
             wait_s = outcome.back_off_s(job.failures)
@@ -153,7 +152,7 @@ class Careers:
             self._desk.turned(job)
 
     def _settled(self, job_id: int) -> LiveJob | None:
-        """A job that is over, whose attempt was not yet."""
+        """A job that is over, as it was left; what is not on the disk yet counts."""
         row = None
         touched = self._ledger.touched(job_id)
         if touched is None:
@@ -174,6 +173,8 @@ class Careers:
     def set(self, job: LiveJob, state: State, reason: str, about: str = "") -> None:
         """It is in another state, or in the same for another reason."""
         job.state, job.reason = state, reason
+        if state is not State.RUNNING:
+            job.phase = "stopping" if (job.job.id, job.attempt) in self.attempts else ""
         self._ledger.touch(job)
         what = reason if reason in _PLACED else str(state)
         self._ledger.tell(EventRow(self._clock.wall_s(), what, job.job.id, "", about or reason))
@@ -182,7 +183,6 @@ class Careers:
         """For good."""
         job.ended_at_s = at_s if at_s is not None else self._clock.wall_s()
         job.due_s = None
-        job.phase = "stopping" if (job.job.id, job.attempt) in self.attempts else ""
         self.set(job, state, reason)
 
     def _take_off(self, job: LiveJob) -> None:

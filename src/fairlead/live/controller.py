@@ -27,11 +27,12 @@ from fairlead.live.careers import Careers
 from fairlead.live.clock import Clock
 from fairlead.live.database import StoreError
 from fairlead.live.desk import NEVER, Desk, Sources
-from fairlead.live.engine import AttemptStatus, Engine, Key, Poll, StartOrder, Stream
+from fairlead.live.engine import AttemptState, AttemptStatus, Engine, Key, Poll, StartOrder, Stream
 from fairlead.live.ledger import Ledger
 from fairlead.live.livejob import LiveJob, State, placement_of
 from fairlead.live.observed import Observed
 from fairlead.live.store import Attempt, EventRow, Store
+from fairlead.model.placement import Placement
 from fairlead.policy.plan import Place, Plan
 from fairlead.policy.stack import Stack
 
@@ -92,6 +93,7 @@ class Controller:
         self._called = threading.Event()
         self._has_changed = True
         self._poll_due_s = 0.0
+        self._nodes = frozenset(range(len(engine.cluster.nodes)))
         self._unheard_s: dict[int, float] = {}
         """Since when nodes do not answer."""
         self._calls = Calls(self._engine_called, workers)
@@ -99,14 +101,14 @@ class Controller:
         """When attempts were asked to leave, by this very controller."""
         self._forgettable: list[Key] = []
         self._answers: list[tuple[Future[Any], Any]] = []
+        self._is_broken = False
+        """What is in memory is not to be trusted."""
         self._begin()
         engine.watch(self._engine_called)
 
     def _begin(self) -> None:
         """From what is on the disk; also after an error, since then nothing else can be trusted."""
-        stack = copy.deepcopy(self._stack)
-        stack.explains = True
-        self.desk = Desk(self.engine.cluster, stack, self._sources)
+        self.desk = Desk(self.engine.cluster, self._new_stack(), self._sources)
         self.observed.view = self.desk.view
         self._ledger = Ledger(self.store)
         self.careers = Careers(self.desk, self._ledger, self.store, self.clock, self.observed, self._tail)
@@ -116,7 +118,13 @@ class Controller:
         """How long it takes to save what was learnt."""
         self._has_planned = False
         self._has_changed = True
+        self._forgettable.clear()
         self._restore()
+
+    def _new_stack(self) -> Stack:
+        stack = copy.deepcopy(self._stack)
+        stack.explains = True
+        return stack
 
     # ---- what others ask of it; from any thread ----
 
@@ -133,6 +141,8 @@ class Controller:
         answer: Future[Any] = Future()
 
         def reply() -> None:
+            if not answer.set_running_or_notify_cancel():
+                return
             try:
                 self._answers.append((answer, question()))
             except Exception as error:
@@ -151,21 +161,24 @@ class Controller:
 
     def run(self, stopping: threading.Event) -> None:
         """Until told to stop; jobs go on."""
-        is_broken = False
         while not stopping.is_set():
-            try:
-                if is_broken:
-                    self._begin()
-                    is_broken = False
-                next_s = self.step()
-            except Exception as error:  # of ours or a policy's: as after a crash, what is on the disk is whole
-                log.exception("the control loop failed and begins anew")
-                is_broken = True
-                self._fail_answers(error)
-                self.trouble = f"{type(error).__name__}: {error}"
-                next_s = self.clock.now_s() + AGAIN_S
+            next_s = self.turn()
             self._called.wait(max(min(next_s - self.clock.now_s(), self.settings.poll_s), 0.0))
         self.close()
+
+    def turn(self) -> float:
+        """One turn, whatever happens in it; gives the moment of the next."""
+        try:
+            if self._is_broken:
+                self._begin()
+                self._is_broken = False
+            return self.step()
+        except Exception as error:  # of ours or a policy's: as after a crash, what is on the disk is whole
+            log.exception("the control loop failed and begins anew")
+            self._is_broken = True
+            self._fail_answers(error)
+            self.trouble = f"{type(error).__name__}: {error}"
+            return self.clock.now_s() + AGAIN_S
 
     def wake(self) -> None:
         """Turn the loop now."""
@@ -174,6 +187,8 @@ class Controller:
     def close(self) -> None:
         """Save what is known; jobs go on."""
         self._calls.close()
+        if self._is_broken:
+            return
         self._learnt_s = -NEVER
         try:
             self._save()
@@ -225,6 +240,8 @@ class Controller:
     def _look(self, now_s: float) -> None:
         self._has_changed = False
         self._poll_due_s = now_s + self.settings.poll_s
+        # What a poll tells of a node that is just being sent to sleep may be over before it is read.
+        busy = {node for node in self.desk.view.waking if self._calls.is_under_way(_node(node))}
         poll = self.poll = self.engine.poll()
         for gpu in self.observed.take(poll):
             self.desk.opened(gpu)
@@ -232,7 +249,7 @@ class Controller:
             node = self.engine.cluster.nodes[event.node].name
             where = "" if event.gpu is None else f"GPU {self.engine.cluster.gpu_name(event.gpu)} "
             self._ledger.tell(EventRow(event.at_s, event.what, event.job_id, node, f"{where}{event.about}".strip()))
-        self._hear_of_nodes(poll, now_s)
+        self._hear_of_nodes(poll, busy, now_s)
         attempts = self.careers.attempts
         for key, status in poll.attempts.items():
             attempt = attempts.get(key)
@@ -245,9 +262,9 @@ class Controller:
             else:
                 self.careers.alive(attempt, status)
 
-    def _hear_of_nodes(self, poll: Poll, now_s: float) -> None:
+    def _hear_of_nodes(self, poll: Poll, busy: set[int], now_s: float) -> None:
         view = self.desk.view
-        for node in sorted(view.waking & poll.awake):
+        for node in sorted((view.waking & poll.awake) - busy):
             view.awake(node)
             self.desk.is_news = True
             self._tell("node-awake", node=node)
@@ -301,13 +318,16 @@ class Controller:
         self.desk.put_off(now_s + AGAIN_S)
 
     def decide_once(self, now_s: float) -> None:
-        """Ask the policy. What it may not want is refused whole, and it is asked again later."""
+        """Ask the policy. What it may not want is refused whole, and a new one is asked later: this one believes it."""
         began_s = time.perf_counter()
+        self.observed.pay(now_s)  # for the nodes that were rented until now
         try:
             plan = self.desk.decide()
         except FairleadError as error:
             self._tell("plan-refused", about=error.message)
             self.desk.put_off(now_s + AGAIN_S)
+            self.desk.stack = self._new_stack()
+            self._recall()
         else:
             self._note(plan)
         if self.on_decision is not None:
@@ -345,6 +365,11 @@ class Controller:
             "waking": [nodes[n].name for n in sorted(view.waking)],
             "rented_s": {nodes[n].name: since_s for n, since_s in view.rented_s.items()},
         })  # fmt: skip
+        self._note_bill()
+
+    def _note_bill(self) -> None:
+        if self.engine.cluster.rental is not None:
+            self._ledger.know("bill", {"paid": self.observed.paid_gpu_s(), "until_s": self.desk.view.now_s})
 
     def _reconcile(self) -> None:
         """Make attempts for who can start, and mark those that must leave; what to do about it follows the save."""
@@ -355,6 +380,12 @@ class Controller:
             attempt.stopping = job.reason if job is not None else "cancelled"
             self._ledger.touch_attempt(attempt)
         for job in found.begin:
+            if not self.desk.view.drained.isdisjoint(job.gpus):
+                self.desk.returned(job)  # it waited for others to leave, and now nobody is to come any more
+                self.careers.set(job, State.WAITING, "drained")
+                continue
+            if not self._nodes_of(job.gpus).isdisjoint(self.poll.unreachable):
+                continue  # once an attempt is made, only that node could tell whether it ever started
             job.attempt += 1
             made = Attempt(job.job.id, job.attempt, job.gpus, job.shared, job.sm_share)
             attempts[made.key] = made
@@ -374,10 +405,10 @@ class Controller:
             if knowledge != self._knowledge:
                 self._knowledge = knowledge
                 self._ledger.know("knowledge", {"policy": self.desk.stack.spec, "stages": knowledge})
-            if self.desk.stack.powering.rents:
-                self._ledger.know("bill", {"paid": self.observed.paid_gpu_s(), "until_s": now_s})
-            self._ledger.know("clock", self.clock.save())
+            self._note_bill()
             self._learning_s = time.perf_counter() - began_s
+        if self._ledger.has_news:
+            self._ledger.know("clock", self.clock.save())  # it never goes back behind a moment that is saved
         self._ledger.save()
 
     def _restore(self) -> None:
@@ -392,16 +423,32 @@ class Controller:
             if job.state is State.RUNNING and gpus and gpus[-1] < cluster.gpus:
                 running.append((job, gpus, bool(row["shared"]), row["sm_share"]))
             elif job.state in (State.WAITING, State.RUNNING):
-                job.state = State.WAITING
                 waiting.append(job)
             elif not job.state.is_over:
                 self.careers.aside[job.job.id] = job
         self.desk.restore(waiting, running)
-        self.drained = {cluster.gpu_numbered(name) for name in self.store.fact("drained") or ()}
+        for job in waiting:
+            if job.state is State.RUNNING:
+                self.careers.set(job, State.WAITING, "node-gone")
+        if not self.desk.stack.sharing.shares:
+            self._separate()
+        numbers = {cluster.gpu_name(g): g for g in range(cluster.gpus)}
+        self.drained = {numbers[name] for name in self.store.fact("drained") or () if name in numbers}
         self._apply_drains()
         self._recall()
         for job_id, wish in self.store.wishes():
             self.wished(job_id, wish)
+
+    def _separate(self) -> None:
+        """A policy before this one may have shared GPUs: of the jobs on each, one stays."""
+        taken: set[int] = set()
+        jobs = (self.desk.jobs[job_id] for job_id in self.desk.view.running)
+        for job in sorted(jobs, key=lambda job: (job.job.kind != "service", job.job.id)):
+            if taken.isdisjoint(job.gpus):
+                taken.update(job.gpus)
+            else:
+                self.desk.returned(job)
+                self.careers.set(job, State.WAITING, "evicted-by-policy")
 
     def _recall(self) -> None:
         """What the policy had learnt; without it, it learns anew."""
@@ -414,6 +461,7 @@ class Controller:
             self._tell("knowledge-lost", about=str(error))
 
     def _restore_nodes(self) -> None:
+        """Saved at once: under a policy that lets none sleep all are on, and a later one must find them so."""
         view, powering = self.desk.view, self.desk.stack.powering
         numbers = {node.name: number for number, node in enumerate(view.cluster.nodes)}
         # Nothing of a rented cluster is there before the policy rents it.
@@ -424,9 +472,12 @@ class Controller:
                 view.sleep(node)
             for node in waking:
                 view.wake(node)
-            view.rented_s.update({numbers[n]: s for n, s in saved.get("rented_s", {}).items() if n in numbers})
+            if view.cluster.rental is not None:
+                since_s = {numbers[n]: s for n, s in saved.get("rented_s", {}).items() if n in numbers}
+                view.rented_s = {node: since_s.get(node, view.now_s) for node in sorted(self._nodes - view.asleep)}
         bill = self.store.fact("bill") or {"paid": 0.0, "until_s": view.now_s}
         self.observed.paid, self.observed.paid_until_s = bill["paid"], bill["until_s"]
+        self._note_nodes()
 
     # ---- the engine ----
 
@@ -435,25 +486,34 @@ class Controller:
         for key in self._forgettable:
             self._calls.make("forget", _named(key), partial(self.engine.forget, key), now_s)
         self._forgettable.clear()
+        used: set[int] = set()
         for key, attempt in self.careers.attempts.items():
-            if self._is_silent(attempt):
+            nodes = self._nodes_of(attempt.gpus)
+            used |= nodes
+            if not nodes.isdisjoint(self.poll.unreachable):
                 continue
             if attempt.stopping:
                 job = self.careers.get(attempt.job_id)
                 grace_s = _GRACE_S if job is None else job.request.grace_s
                 if now_s - self._told_s.get(key, -NEVER) > grace_s + _GRACE_S:
                     self._calls.make("stop", _named(key), partial(self._stop, key, grace_s, now_s), now_s)
-            elif key not in self.poll.attempts:
+            elif self._has_to_start(key) and nodes <= self.poll.awake:
                 self._calls.make("start", _named(key), partial(self.engine.start, self._order(attempt)), now_s)
-        view, heard = self.desk.view, self.poll.unreachable
-        for node in sorted((view.asleep & self.poll.awake) - heard):
-            self._calls.make("sleep", f"node {node}", partial(self.engine.sleep, node), now_s)
-        for node in sorted(view.waking - self.poll.awake - heard):
-            self._calls.make("wake", f"node {node}", partial(self.engine.wake, node), now_s, every_s=_WAKE_AGAIN_S)
+        asleep, awake, silent = self.desk.view.asleep, self.poll.awake, self.poll.unreachable
+        for node in sorted((asleep & awake) - silent - used):  # who is to leave may still be there
+            self._calls.make("sleep", _node(node), partial(self.engine.sleep, node), now_s)
+        for node in sorted(self._nodes - asleep - awake - silent):
+            self._calls.make("wake", _node(node), partial(self.engine.wake, node), now_s, every_s=_WAKE_AGAIN_S)
 
-    def _is_silent(self, attempt: Attempt) -> bool:
+    def _has_to_start(self, key: Key) -> bool:
+        """Unknown, or on some of its nodes only: the order was lost half way."""
+        told = self.poll.attempts.get(key)
+        return told is None or told.state is AttemptState.STARTING
+
+    def _nodes_of(self, gpus: Placement) -> set[int]:
+        """Of those that there are: a cluster may have shrunk since."""
         node_of = self.engine.cluster.node_of
-        return any(node_of[g] in self.poll.unreachable for g in attempt.gpus)
+        return {node_of[g] for g in gpus if g < len(node_of)}
 
     def _stop(self, key: Key, grace_s: float, now_s: float) -> None:
         self.engine.stop(key, grace_s)
@@ -485,3 +545,7 @@ class Controller:
 
 def _named(key: Key) -> str:
     return f"job {key[0]}, attempt {key[1]}"
+
+
+def _node(node: int) -> str:
+    return f"node {node}"

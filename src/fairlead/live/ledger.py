@@ -23,6 +23,11 @@ class Ledger:
         self._facts: dict[str, Any] = {}
         self._granted: list[tuple[int, str]] = []
 
+    @property
+    def has_news(self) -> bool:
+        """Whether there is anything to write."""
+        return any((self._jobs, self._attempts, self._events, self._facts, self._granted))
+
     def touch(self, job: LiveJob) -> None:
         """It has changed."""
         self._jobs[job.job.id] = job
@@ -51,10 +56,9 @@ class Ledger:
 
     def save(self) -> None:
         """All of it, or a `StoreError` and it is all still here."""
-        kept = (self._jobs, self._attempts, self._events, self._facts, self._granted)
-        if any(kept):
+        if self.has_news:
             self._store.save(
                 self._jobs.values(), self._attempts.values(), self._events, self._facts, self._granted
             ).result()
-            for one in kept:
+            for one in (self._jobs, self._attempts, self._events, self._facts, self._granted):
                 one.clear()

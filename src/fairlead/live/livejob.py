@@ -34,8 +34,10 @@ class State(enum.StrEnum):
         return self in (State.FINISHED, State.PARKED, State.CANCELLED)
 
 
-_SERVICE_FIELDS = ("since_s", "banked_gpu_s", "starts", "first_width", "taken_gpus", "left_width", "alone_epoch_s")
-"""What a policy sees of the service that a job has had; saved together."""
+_SERVICE_FIELDS = (
+    "since_s", "banked_gpu_s", "starts", "first_width", "taken_gpus", "left_width", "alone_epoch_s", "failed_epochs",
+)  # fmt: skip
+"""The service that a job has had, and how far it came with it; saved together."""
 COLUMNS = (
     "state", "phase", "reason", "detail", "attempt", "failures", "due_s", "gpus", "shared", "sm_share",
     "service", "progress", "energy_j", "started_at_s", "ended_at_s", "exit_code",
@@ -47,8 +49,8 @@ class LiveJob(JobState):
     """A job whose life is on the disk."""
 
     __slots__ = (
-        "alone_epoch_s", "attempt", "detail", "due_s", "ended_at_s", "energy_j", "exit_code", "failures", "phase",
-        "progress", "reason", "request", "started_at_s", "state", "submitted_at_s", "user", "wish",
+        "alone_epoch_s", "attempt", "detail", "due_s", "ended_at_s", "energy_j", "exit_code", "failed_epochs",
+        "failures", "phase", "progress", "reason", "request", "started_at_s", "state", "submitted_at_s", "user", "wish",
     )  # fmt: skip
 
     def __init__(self, job: Job, request: JobRequest, submitted_at_s: float) -> None:
@@ -68,6 +70,8 @@ class LiveJob(JobState):
         """The last attempt that was given out."""
         self.failures = 0
         """In a row, without progress."""
+        self.failed_epochs = 0
+        """The most epochs that were done when it failed."""
         self.due_s: float | None = None
         """When it waits again, while it backs off."""
         self.progress: Progress | None = None

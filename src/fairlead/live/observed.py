@@ -178,7 +178,10 @@ class Observed:
         )
 
     def _accepts(self, gpu: int) -> bool:
-        return self.reading(gpu).accepts_offline and gpu not in self.view.drained
+        """Not beside a service that another policy has put there alone."""
+        view = self.view
+        is_shared = all(view.running[j].shared for j in view.on_gpu[gpu])
+        return is_shared and self.reading(gpu).accepts_offline and gpu not in view.drained
 
     def _of_service(self, gpu: int, profile: Profile) -> tuple[float, float, float]:
         """Utilisation, SM activity and memory of a service, metered or as its profile says."""

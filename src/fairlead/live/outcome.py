@@ -57,11 +57,16 @@ def judge(attempt: Attempt, status: AttemptStatus) -> Outcome:
     return Outcome(Verdict.FAILED, status.reason or "failed")
 
 
-def note_failure(job: LiveJob, status: AttemptStatus, epochs_before: int) -> bool:
-    """Count it; whether the job may try again. Epochs done, or a long run, forgive what was before."""
+def note_failure(job: LiveJob, status: AttemptStatus) -> bool:
+    """Count it; whether the job may try again. Epochs done since the last one, or a long run, forgive what was before.
+
+    Who begins from nothing each time and fails at the same epoch has not got on.
+    """
     ran_s = (status.ended_at_s or 0.0) - (status.started_at_s or 0.0)
-    advanced = status.progress is not None and status.progress.epochs_done > epochs_before
+    epochs = 0 if job.progress is None else job.progress.epochs_done
+    advanced = epochs > job.failed_epochs
     job.failures = 1 if advanced or ran_s >= _LONG_RUN_S else job.failures + 1
+    job.failed_epochs = max(epochs, job.failed_epochs)
     return status.reason not in HOPELESS and job.failures <= job.request.retries
 
 

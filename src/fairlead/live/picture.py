@@ -56,7 +56,7 @@ def _job(controller: Controller, state: LiveJob) -> SnapshotJob:
         placement=state.gpus,
         shared=state.shared,
         sm_share=state.sm_share,
-        since_s=state.since_s,
+        since_s=min(state.since_s, controller.desk.view.now_s),
         banked_gpu_s=state.banked_gpu_s,
         starts=state.starts,
         left_s=observed.left_s(state) if is_known else None,

@@ -366,7 +366,7 @@ class Stack:
         is as the greedy walk over the whole order would leave them, so when nobody is left to take, all are.
         """
         ordering, ranked, now_s = self.ordering, self.ranked, view.now_s
-        chosen: list[Rank] = []
+        chosen: dict[int, Rank] = {}
         displaced: dict[int, JobState] = {}
         free = view.free.count
         while (entry := self._first_that_fits(free, now_s)) is not None:
@@ -379,15 +379,17 @@ class Stack:
             rank = Rank(ordering.as_running(entry.key, now_s), entry.state, entry.width)
             ranked.add(rank)
             if displaced.pop(entry.state.job.id, None) is None:
-                chosen.append(rank)
+                chosen[entry.state.job.id] = rank
             for behind in reversed(off):
                 if behind.width <= free:
                     ranked.add(behind)
                     free -= behind.width
                 else:
-                    displaced[behind.state.job.id] = behind.state
+                    # One that was chosen a moment ago: who was displaced for it is worth more as one that waits.
+                    if chosen.pop(behind.state.job.id, None) is None:
+                        displaced[behind.state.job.id] = behind.state
                     self.enqueue(behind.state, view)
-        self._settle(chosen, displaced, view, plan)
+        self._settle(list(chosen.values()), displaced, view, plan)
 
     def _first_that_fits(self, free: int, now_s: float) -> Entry | None:
         best: Entry | None = None
