@@ -50,7 +50,12 @@ class Session:
         """A command as it is typed, and its answer."""
         words = shlex.split(line)
         done = subprocess.run(
-            [sys.executable, "-m", "fairlead", *words[1:]], env=self.env, capture_output=True, text=True, check=False
+            [sys.executable, "-m", "fairlead", *words[1:]],
+            env=self.env,
+            cwd=self.home,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         said = (done.stdout + done.stderr).rstrip()
         shown = [f"[{time.monotonic() - self.began_s:5.1f} s] $ {line}", *said.splitlines()]

@@ -159,8 +159,12 @@ class Comparison:
 
 
 def predict(snapshot: Snapshot, *, seed: int = 0) -> Prediction:
-    """When each job starts and ends if nothing else happens."""
-    return _run(snapshot, _stack(snapshot, snapshot.policy, seed), seed)
+    """When each job starts and ends if nothing else happens.
+
+    Jobs that a policy before the present one has placed share as the present one would have them.
+    """
+    stack = _stack(snapshot, snapshot.policy, seed)
+    return _run(under(snapshot, stack), stack, seed)
 
 
 def whatif(

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairlead import whatif
-from fairlead.live import controller
+from fairlead.live import memory
 from fairlead.live.engine import AttemptState, Progress
 from fairlead.live.picture import snapshot
 from fairlead.model.cluster import parse_shape
@@ -255,7 +255,7 @@ def test_epochs_forgive_failures_but_not_the_same_epochs_again(make_storm: MakeS
 @pytest.fixture
 def learns_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     """What policies learn is not saved with each plan."""
-    monkeypatch.setattr(controller, "_SELDOM", 1e12)
+    monkeypatch.setattr(memory, "_SELDOM", 1e12)
 
 
 def test_an_order_that_has_reached_one_of_its_nodes_only_is_given_again(make_storm: MakeStorm) -> None:

@@ -116,7 +116,8 @@ class Careers:
         job.started_at_s = job.started_at_s if job.started_at_s is not None else status.started_at_s
         if found.verdict is Verdict.LEFT:
             return
-        job.exit_code = status.exit_code
+        if found.verdict is not Verdict.RETURNED:
+            job.exit_code = status.exit_code
         if found.verdict is Verdict.FINISHED:
             self._take_off(job)
             self._settle(job, State.FINISHED, found.reason, status.ended_at_s)

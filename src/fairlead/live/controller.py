@@ -8,7 +8,6 @@ engine how things stand, and goes on. `reconcile` has the rules by which nothing
 from __future__ import annotations
 
 import copy
-import json
 import logging
 import threading
 import time
@@ -20,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fairlead.errors import FairleadError, InputError
+from fairlead.errors import FairleadError
 from fairlead.live import reconcile
 from fairlead.live.calls import AGAIN_S, Calls
 from fairlead.live.careers import Careers
@@ -29,7 +28,8 @@ from fairlead.live.database import StoreError
 from fairlead.live.desk import NEVER, Desk, Sources
 from fairlead.live.engine import AttemptState, AttemptStatus, Engine, Key, Poll, StartOrder, Stream
 from fairlead.live.ledger import Ledger
-from fairlead.live.livejob import LiveJob, State, placement_of
+from fairlead.live.livejob import LiveJob, State
+from fairlead.live.memory import Memory
 from fairlead.live.observed import Observed
 from fairlead.live.store import Attempt, EventRow, Store
 from fairlead.model.placement import Placement
@@ -42,8 +42,6 @@ _MOST_AT_ONCE = 10_000
 _TAIL_LINES, _TAIL_BYTES = 20, 4096
 _GRACE_S = 30.0
 _WAKE_AGAIN_S = 30.0
-_SELDOM = 200.0
-"""What was learnt is saved again after so many times what saving it takes."""
 _STREAMS: tuple[Stream, ...] = ("stderr", "stdout")
 
 
@@ -112,14 +110,14 @@ class Controller:
         self.observed.view = self.desk.view
         self._ledger = Ledger(self.store)
         self.careers = Careers(self.desk, self._ledger, self.store, self.clock, self.observed, self._tail)
-        self._knowledge = ""
-        self._learnt_s = -NEVER
-        self._learning_s = 0.0
-        """How long it takes to save what was learnt."""
-        self._has_planned = False
+        self._memory = Memory(self.desk, self.careers, self._ledger, self.store, self.clock, self.observed)
         self._has_changed = True
         self._forgettable.clear()
-        self._restore()
+        self.drained = self._memory.restore()
+        self._apply_drains()
+        self._memory.recall()
+        for job_id, wish in self.store.wishes():
+            self.wished(job_id, wish)
 
     def _new_stack(self) -> Stack:
         stack = copy.deepcopy(self._stack)
@@ -189,9 +187,8 @@ class Controller:
         self._calls.close()
         if self._is_broken:
             return
-        self._learnt_s = -NEVER
         try:
-            self._save()
+            self._memory.save(0.0)
         except StoreError as error:
             log.error("%s", error)
 
@@ -268,7 +265,7 @@ class Controller:
             view.awake(node)
             self.desk.is_news = True
             self._tell("node-awake", node=node)
-            self._note_nodes()
+            self._memory.note_nodes()
         silent = {node: self._unheard_s.get(node, now_s) for node in poll.unreachable}
         for node in silent.keys() - self._unheard_s.keys():
             self._tell("node-unreachable", node=node)
@@ -327,14 +324,14 @@ class Controller:
             self._tell("plan-refused", about=error.message)
             self.desk.put_off(now_s + AGAIN_S)
             self.desk.stack = self._new_stack()
-            self._recall()
+            self._memory.recall()
         else:
             self._note(plan)
         if self.on_decision is not None:
             self.on_decision(time.perf_counter() - began_s)
 
     def _note(self, plan: Plan) -> None:
-        self._has_planned = True
+        self._memory.has_planned = True
         jobs, view = self.desk.jobs, self.desk.view
         for job_id in plan.evict:
             self.careers.set(jobs[job_id], State.WAITING, "evicted-by-policy")
@@ -345,7 +342,7 @@ class Controller:
         for node in plan.wake:
             self._tell("node-rented" if view.cluster.rental else "node-waking", node=node)
         if plan.sleep or plan.wake:
-            self._note_nodes()
+            self._memory.note_nodes()
 
     def _note_place(self, job: LiveJob, place: Place) -> None:
         what = "placed"
@@ -356,20 +353,6 @@ class Controller:
         share = f", {place.sm_share:.0%} of the SMs" if place.sm_share < 1.0 else ""
         job.phase = "starting"
         self.careers.set(job, State.RUNNING, what, f"on {names}{', shared' * place.shared}{share}")
-
-    def _note_nodes(self) -> None:
-        view = self.desk.view
-        nodes = view.cluster.nodes
-        self._ledger.know("nodes", {
-            "asleep": [nodes[n].name for n in sorted(view.asleep)],
-            "waking": [nodes[n].name for n in sorted(view.waking)],
-            "rented_s": {nodes[n].name: since_s for n, since_s in view.rented_s.items()},
-        })  # fmt: skip
-        self._note_bill()
-
-    def _note_bill(self) -> None:
-        if self.engine.cluster.rental is not None:
-            self._ledger.know("bill", {"paid": self.observed.paid_gpu_s(), "until_s": self.desk.view.now_s})
 
     def _reconcile(self) -> None:
         """Make attempts for who can start, and mark those that must leave; what to do about it follows the save."""
@@ -395,89 +378,7 @@ class Controller:
     # ---- the disk ----
 
     def _save(self) -> None:
-        now_s = self.desk.view.now_s
-        # With each plan, as long as that takes a small part of the time; else as often as is asked for.
-        soon_s = _SELDOM * self._learning_s if self._has_planned else self.settings.save_s
-        if now_s - self._learnt_s >= min(soon_s, self.settings.save_s):
-            began_s = time.perf_counter()
-            self._learnt_s, self._has_planned = now_s, False
-            knowledge = json.dumps(self.desk.stack.knowledge())
-            if knowledge != self._knowledge:
-                self._knowledge = knowledge
-                self._ledger.know("knowledge", {"policy": self.desk.stack.spec, "stages": knowledge})
-            self._note_bill()
-            self._learning_s = time.perf_counter() - began_s
-        if self._ledger.has_news:
-            self._ledger.know("clock", self.clock.save())  # it never goes back behind a moment that is saved
-        self._ledger.save()
-
-    def _restore(self) -> None:
-        """As the last controller left it."""
-        view, cluster = self.desk.view, self.engine.cluster
-        view.now_s = self.clock.now_s()
-        self._restore_nodes()
-        self.careers.attempts.update({a.key: a for a in self.store.open_attempts()})
-        waiting, running = [], []
-        for row in self.store.active():
-            job, gpus = LiveJob.from_row(row), placement_of(row)
-            if job.state is State.RUNNING and gpus and gpus[-1] < cluster.gpus:
-                running.append((job, gpus, bool(row["shared"]), row["sm_share"]))
-            elif job.state in (State.WAITING, State.RUNNING):
-                waiting.append(job)
-            elif not job.state.is_over:
-                self.careers.aside[job.job.id] = job
-        self.desk.restore(waiting, running)
-        for job in waiting:
-            if job.state is State.RUNNING:
-                self.careers.set(job, State.WAITING, "node-gone")
-        if not self.desk.stack.sharing.shares:
-            self._separate()
-        numbers = {cluster.gpu_name(g): g for g in range(cluster.gpus)}
-        self.drained = {numbers[name] for name in self.store.fact("drained") or () if name in numbers}
-        self._apply_drains()
-        self._recall()
-        for job_id, wish in self.store.wishes():
-            self.wished(job_id, wish)
-
-    def _separate(self) -> None:
-        """A policy before this one may have shared GPUs: of the jobs on each, one stays."""
-        taken: set[int] = set()
-        jobs = (self.desk.jobs[job_id] for job_id in self.desk.view.running)
-        for job in sorted(jobs, key=lambda job: (job.job.kind != "service", job.job.id)):
-            if taken.isdisjoint(job.gpus):
-                taken.update(job.gpus)
-            else:
-                self.desk.returned(job)
-                self.careers.set(job, State.WAITING, "evicted-by-policy")
-
-    def _recall(self) -> None:
-        """What the policy had learnt; without it, it learns anew."""
-        saved = self.store.fact("knowledge")
-        if saved is None or saved["policy"] != self.desk.stack.spec:
-            return
-        try:
-            self.desk.stack.recall(json.loads(saved["stages"]), self.desk.view)
-        except (InputError, ValueError) as error:
-            self._tell("knowledge-lost", about=str(error))
-
-    def _restore_nodes(self) -> None:
-        """Saved at once: under a policy that lets none sleep all are on, and a later one must find them so."""
-        view, powering = self.desk.view, self.desk.stack.powering
-        numbers = {node.name: number for number, node in enumerate(view.cluster.nodes)}
-        # Nothing of a rented cluster is there before the policy rents it.
-        saved = self.store.fact("nodes") or {"asleep": list(numbers) if powering.rents else []}
-        if powering.active:
-            waking = [numbers[n] for n in saved.get("waking", ()) if n in numbers]
-            for node in (*(numbers[n] for n in saved["asleep"] if n in numbers), *waking):
-                view.sleep(node)
-            for node in waking:
-                view.wake(node)
-            if view.cluster.rental is not None:
-                since_s = {numbers[n]: s for n, s in saved.get("rented_s", {}).items() if n in numbers}
-                view.rented_s = {node: since_s.get(node, view.now_s) for node in sorted(self._nodes - view.asleep)}
-        bill = self.store.fact("bill") or {"paid": 0.0, "until_s": view.now_s}
-        self.observed.paid, self.observed.paid_until_s = bill["paid"], bill["until_s"]
-        self._note_nodes()
+        self._memory.save(self.settings.save_s)
 
     # ---- the engine ----
 

@@ -85,7 +85,8 @@ def _of_waiting(controller: Controller, job: LiveJob) -> dict[str, Any]:
     if job.reason.startswith("evicted"):
         why.append(f"it ran before: {job.reason}")
     if ahead:
-        why.append(f"{len(ahead)} jobs are ahead of it by {type(ordering).__name__}")
+        are = "job is" if len(ahead) == 1 else "jobs are"
+        why.append(f"{len(ahead)} {are} ahead of it by {type(ordering).__name__.lower()}")
     rejected = [{"where": where, "why": word} for where, word in desk.rejected.get(job_id, ())]
     first = min(ahead, key=lambda s: ordering.waiting_key(s, view)).job.id if ahead else None
     return {"wait_reason": reason, "ahead": len(ahead), "head": first, "why": why, "rejected": rejected}

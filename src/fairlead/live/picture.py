@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fairlead.live.controller import Controller
 from fairlead.live.livejob import LiveJob, State
+from fairlead.model.profile_json import profile_as_dict
 from fairlead.model.snapshot import Snapshot, SnapshotJob
 
 
@@ -23,6 +24,7 @@ def snapshot(controller: Controller) -> Snapshot:
         rented=tuple(sorted(view.rented_s.items())),
         drained=tuple(sorted(view.drained)),
         history=None if learnt is None else learnt.to_dict(),
+        profiles=tuple(profile_as_dict(p) for p in {job.job.profile.name: job.job.profile for job in jobs}.values()),
         is_fake=controller.engine.is_fake,
     )
 
