@@ -23,10 +23,11 @@ from fairlead.live.livejob import LiveJob
 from fairlead.live.outcome import Verdict, back_off_s, judge
 from fairlead.live.request import JobRequest
 from fairlead.live.store import Attempt, Store
+from tests.live.scripted import Hands, World, wait_for
 
 
-class Hands:
-    """Of a clock."""
+class Dials:
+    """Of a clock: since boot, and of the day."""
 
     def __init__(self) -> None:
         self.boot_s, self.wall_s = 1000.0, 1.7e9
@@ -36,40 +37,40 @@ class Hands:
 
 
 def test_the_clock_does_not_follow_the_time_of_day() -> None:
-    hands = Hands()
-    clock = hands.clock()
-    hands.boot_s += 10.0
-    hands.wall_s -= 86400.0
+    dials = Dials()
+    clock = dials.clock()
+    dials.boot_s += 10.0
+    dials.wall_s -= 86400.0
     assert clock.now_s() == 10.0
-    hands.wall_s += 10 * 86400.0
+    dials.wall_s += 10 * 86400.0
     assert clock.now_s() == 10.0
 
 
 def test_the_clock_goes_on_after_a_restart_even_if_the_time_of_day_jumped() -> None:
-    hands = Hands()
-    clock = hands.clock()
-    hands.boot_s += 10.0
+    dials = Dials()
+    clock = dials.clock()
+    dials.boot_s += 10.0
     saved = clock.save()
-    hands.boot_s += 5.0
-    hands.wall_s -= 3600.0
-    assert hands.clock(saved).now_s() == 15.0
+    dials.boot_s += 5.0
+    dials.wall_s -= 3600.0
+    assert dials.clock(saved).now_s() == 15.0
 
 
 def test_the_clock_goes_by_the_time_of_day_after_a_boot_and_never_backwards() -> None:
-    hands = Hands()
-    saved = hands.clock().save()
-    hands.boot_s = 3.0
-    hands.wall_s += 60.0
-    assert hands.clock(saved, "two").now_s() == 60.0
-    hands.wall_s -= 3600.0
-    assert hands.clock(saved, "two").now_s() == 0.0
+    dials = Dials()
+    saved = dials.clock().save()
+    dials.boot_s = 3.0
+    dials.wall_s += 60.0
+    assert dials.clock(saved, "two").now_s() == 60.0
+    dials.wall_s -= 3600.0
+    assert dials.clock(saved, "two").now_s() == 0.0
 
 
 def test_a_moment_of_the_day_in_the_future_is_now() -> None:
-    hands = Hands()
-    clock = hands.clock()
-    assert clock.at_s(hands.wall_s + 99.0) == clock.now_s()
-    assert clock.at_s(hands.wall_s - 99.0) == clock.now_s() - 99.0
+    dials = Dials()
+    clock = dials.clock()
+    assert clock.at_s(dials.wall_s + 99.0) == clock.now_s()
+    assert clock.at_s(dials.wall_s - 99.0) == clock.now_s() - 99.0
 
 
 @pytest.fixture
@@ -303,3 +304,20 @@ def test_whatever_is_wanted_and_whoever_leaves_late_nothing_runs_twice(story: li
     machine.reconcile()
     running = {a.job_id: (a.gpus, a.shared) for a in machine.attempts.values()}
     assert running == {n: (j.gpus, j.shared) for n, j in machine.jobs.items() if j.gpus}, "in the end all is as wanted"
+
+
+def test_logs_of_jobs_that_ended_long_ago_are_deleted_once(world: World, hands: Hands) -> None:
+    job_id = world.submit()
+    world.settle()
+    world.engine.end((job_id, 1))
+    world.settle()
+    assert world.state(job_id) == "finished"
+    hands.now_s += 29 * 86400.0
+    world.settle()
+    assert world.engine.removed == []
+    hands.now_s += 2 * 86400.0
+    world.settle()
+    wait_for(lambda: not world.store.with_old_logs(1e12, 9))
+    hands.now_s += 86400.0
+    world.settle()
+    assert world.engine.removed == [job_id]

@@ -78,6 +78,9 @@ class Jobs(_Table):
     """What holds for jobs that do not say otherwise."""
 
     retries: int = Field(default=3, ge=0, le=1000, description="starts after a failure")
+    keep_logs_days: float = Field(
+        default=30.0, ge=0.0, le=36500.0, description="logs of jobs that ended so long ago are deleted"
+    )
     grace_s: float = Field(default=30.0, ge=0.0, le=86400.0, description="from SIGTERM to SIGKILL")
 
 

@@ -42,6 +42,7 @@ _MOST_AT_ONCE = 10_000
 _TAIL_LINES, _TAIL_BYTES = 20, 4096
 _GRACE_S = 30.0
 _WAKE_AGAIN_S = 30.0
+_TIDY_S, _TIDIED = 60.0, 100
 _STREAMS: tuple[Stream, ...] = ("stderr", "stdout")
 
 
@@ -55,6 +56,8 @@ class Settings:
     """A node whose agent has not answered for this long gets no new jobs."""
     save_s: float = 30.0
     """What the policy has learnt is saved this often while it changes."""
+    keep_logs_s: float = 30 * 86400.0
+    """Logs of jobs that have been over for so long are deleted."""
     as_submitter: bool = False
     """Whether each job runs under the account of its submitter; needs root."""
 
@@ -99,6 +102,7 @@ class Controller:
         """When attempts were asked to leave, by this very controller."""
         self._forgettable: list[Key] = []
         self._answers: list[tuple[Future[Any], Any]] = []
+        self._tidy_due_s = 0.0
         self._is_broken = False
         """What is in memory is not to be trusted."""
         self._begin()
@@ -217,6 +221,8 @@ class Controller:
         for answer, value in answers:
             answer.set_result(value)
         self._act(now_s)
+        if now_s >= self._tidy_due_s:
+            self._tidy(now_s)
         return min(self.desk.next_s(now_s), self._poll_due_s, self.careers.next_s(), self._calls.next_s(now_s))
 
     def _post(self, what: Callable[[], None]) -> None:
@@ -410,6 +416,16 @@ class Controller:
         """Unknown, or on some of its nodes only: the order was lost half way."""
         told = self.poll.attempts.get(key)
         return told is None or told.state is AttemptState.STARTING
+
+    def _tidy(self, now_s: float) -> None:
+        """Old logs go, some at a time: agents look at all that they have when they start."""
+        self._tidy_due_s = now_s + _TIDY_S
+        for job_id in self.store.with_old_logs(self.clock.wall_s() - self.settings.keep_logs_s, _TIDIED):
+            self._calls.make("delete", f"the logs of job {job_id}", partial(self._remove_logs, job_id), now_s)
+
+    def _remove_logs(self, job_id: int) -> None:
+        self.engine.remove(job_id)
+        self.store.logs_removed(job_id).result()
 
     def _nodes_of(self, gpus: Placement) -> set[int]:
         """Of those that there are: a cluster may have shrunk since."""

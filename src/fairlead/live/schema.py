@@ -33,8 +33,10 @@ STEPS = (
         energy_j REAL,
         started_at_s REAL,
         ended_at_s REAL,
-        exit_code INTEGER
+        exit_code INTEGER,
+        has_logs INTEGER NOT NULL DEFAULT 1
     ) STRICT;
+    CREATE INDEX jobs_with_logs ON jobs (ended_at_s) WHERE has_logs = 1;
     CREATE INDEX jobs_by_state ON jobs (state, id);
     CREATE INDEX jobs_by_user ON jobs (user, id);
 

@@ -73,6 +73,7 @@ def serve(home: Home, config: Config, on_ready: Callable[[str], None], *, log_to
             poll_s=numbers.poll_s,
             lost_after_s=numbers.lost_after_s,
             save_s=numbers.save_s,
+            keep_logs_s=config.jobs.keep_logs_days * 86400.0,
             as_submitter=as_submitter,
         )
         controller = Controller(store, engine, stack, clock, observed, settings)

@@ -236,6 +236,17 @@ class Store:
         """Of all attempts that are over."""
         return float(self.database.read("SELECT total(energy_j) AS j FROM attempts WHERE is_over = 1")[0]["j"])
 
+    def with_old_logs(self, before_s: float, most: int) -> list[int]:
+        """Jobs that ended before this moment of the day and whose logs are still there; none that still leaves."""
+        sql = """SELECT id FROM jobs WHERE has_logs = 1 AND ended_at_s < ? AND phase = ''
+            AND state IN ('finished', 'parked', 'cancelled') ORDER BY ended_at_s LIMIT ?"""
+        return [row["id"] for row in self.database.read(sql, (before_s, most))]
+
+    def logs_removed(self, job_id: int) -> Future[None]:
+        """They are gone."""
+        sql = "UPDATE jobs SET has_logs = 0 WHERE id = ?"
+        return self.database.write(lambda connection: connection.execute(sql, (job_id,)) and None)
+
     def open_attempts(self) -> list[Attempt]:
         """Those that are not known to be over."""
         rows = self.database.read("SELECT * FROM attempts WHERE is_over = 0 ORDER BY job_id, attempt")
