@@ -50,6 +50,15 @@ def test_a_job_joins_a_gpu_that_has_room_before_it_takes_an_empty_one() -> None:
     assert result.summary["gpu_busy_frac"] == pytest.approx(0.5, abs=0.01)
 
 
+@pytest.mark.parametrize("sharing", ["eaco", "gandiva", "fifo-packed"])
+def test_nobody_joins_a_service_whose_latency_nothing_watches_over(sharing: str) -> None:
+    kinds = ["service", "training", "training", "service"]
+    result = run([(0, 1, 1000), (10, 1, 500), (20, 1, 500), (30, 1, 100)], f"sharing={sharing}", "1x2", kind=kinds)
+    assert result.jobs["wait_s"].to_list()[0] == 0
+    assert result.jobs["finish_s"][1] >= 510, "one training has the other GPU"
+    assert result.jobs["finish_s"][3] > 600, "the second service waits for a GPU of its own"
+
+
 def test_the_utilisation_threshold_counts_the_new_job() -> None:
     apart = run([(0, 8, 1000), (10, 8, 1000)], "sharing=eaco:utilisation=0.5")
     assert apart.summary["gpu_busy_frac"] > 0.9

@@ -187,8 +187,8 @@ class Sharing(Stage):
         raise InputError("a history was given, but this sharing keeps none", hint="sharing=eaco does")
 
     def shared(self, state: JobState) -> bool:
-        """Whether others may join this job on its GPUs."""
-        return self.shares
+        """Whether others may join this job on its GPUs; a service only where something watches over its latency."""
+        return self.shares and state.job.kind != "service"
 
     def chosen(self, queue: Queue, view: View) -> Iterable[int]:
         """At once: the waiting jobs to be placed in this decision."""

@@ -47,6 +47,10 @@ class Beside(Sharing):
         if not 0.0 < self.memory <= 1.0:
             raise ValueError(f"memory={self.memory:g}: above 0, at most 1")
 
+    def shared(self, state: JobState) -> bool:
+        """Everybody: that is what it is for."""
+        return True
+
     def assign(self, queue: Queue, view: View) -> None:
         """Give waiting jobs a GPU beside a service, in `_assigned`."""
 

@@ -48,8 +48,8 @@ class Eaco(Sharing):
        hold, the placement is final. If not, or as soon as an epoch's end shows it, the job leaves at the end of its own
        epoch, when nothing is lost, and is not offered that company again.
 
-    Jobs of priority `high` and above get GPUs to themselves. Without deadline a job is never late. Epochs to come are
-    those that jobs report. At most `tries` groups are looked at for a job in one decision.
+    Jobs of priority `high` and above, and services, get GPUs to themselves. Without deadline a job is never late.
+    Epochs to come are those that jobs report. At most `tries` groups are looked at for a job in one decision.
 
     When not to use it: where jobs keep their GPUs busy, or must not slow down by a few per cent.
     """
@@ -86,8 +86,8 @@ class Eaco(Sharing):
         self._index = GroupIndex(self.known)
 
     def shared(self, state: JobState) -> bool:
-        """Urgent jobs don't share."""
-        return state.job.priority < self.high
+        """Urgent jobs and services don't share."""
+        return super().shared(state) and state.job.priority < self.high
 
     def offers(self, state: JobState, width: int, pool: Pool, view: View) -> Iterable[Pool | Placement]:
         """Shared GPUs by falling utilisation, then empty ones."""

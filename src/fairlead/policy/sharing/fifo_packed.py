@@ -38,7 +38,7 @@ class FifoPacked(Sharing):
         if pool.count >= width:
             yield pool
             return
-        if can_wake(width, pool.count, view):
+        if not self.shared(state) or can_wake(width, pool.count, view):
             return
         best: tuple[float, int, Placement] | None = None
         for partner in single_jobs(state, width, self.memory, view):

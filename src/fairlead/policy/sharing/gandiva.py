@@ -42,7 +42,7 @@ class Gandiva(Sharing):
         if pool.count >= width:
             yield pool
             return
-        if can_wake(width, pool.count, view):
+        if not self.shared(state) or can_wake(width, pool.count, view):
             return
         met = self._met.get(state.job.id, set())
         partners = [p for p in single_jobs(state, width, self.memory, view) if p.job.id not in met]
