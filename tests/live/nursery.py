@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 from pathlib import Path
 
 import fairlead.live.api.app
@@ -29,6 +30,8 @@ def main() -> None:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             try:
                 service.serve(home, config, on_ready=lambda url: None, log_to_stderr=False)
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(0)
         print(pid, flush=True)

@@ -143,7 +143,13 @@ class Users(threading.Thread):
         seconds, code = self._rng.uniform(0.0, 0.6), self._rng.choice((0, 0, 0, 7))
         words = [sys.executable, "-c", JOB, str(self._folder), f"{seconds:.3f}", str(code)]
         asked = {"command": words, "gpus": self._rng.choice((1, 1, 2)), "retries": 0}
-        done = client.submit(asked, retry_s=PATIENCE_S)
+        key = f"{self._rng.random()}"
+        while True:
+            try:
+                done = client.submit(asked, key=key, retry_s=PATIENCE_S)
+                break
+            except FairleadError:  # there is none at this moment
+                time.sleep(0.05)
         self.codes[int(done["id"])] = code
 
     def _meddle(self, client: Client) -> None:
@@ -164,14 +170,18 @@ def test_two_hundred_kills_lose_nothing_and_run_nothing_twice(nursery: Nursery, 
     users = [Users(nursery, folder, seed) for seed in range(2)]
     for user in users:
         user.start()
+    watcher = nursery.client()
     try:
         for number in range(KILLS):
-            time.sleep(rng.choice((rng.uniform(0.0, 0.1), rng.uniform(0.1, 0.8))))
+            if rng.random() < 0.5:  # when it answers, or while it finds its feet
+                _answers(watcher)
+            time.sleep(rng.uniform(0.0, 0.4))
             nursery.kill()
             if number % (KILLS // AGENT_KILLS) == 5:
                 nursery.kill_agent()
             nursery.bear()
     finally:
+        watcher.close()
         for user in users:
             user.leaving.set()
         for user in users:

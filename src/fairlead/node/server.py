@@ -34,6 +34,7 @@ from fairlead.node.requests import Handler
 from fairlead.policy.guarding import GuardConfig
 
 SOCKET, LOCK, LOG = "agent.sock", "agent.lock", "agent.log"
+TAKEN = "has an agent already"
 _LONGEST_SOCKET = 107
 
 
@@ -164,7 +165,7 @@ def _only_one(path: Path) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise RunError(f"{path.parent} has an agent already") from None
+        raise RunError(f"{path.parent} {TAKEN}") from None
     try:
         yield
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -491,3 +492,26 @@ def test_a_gpu_is_described_by_its_model_and_its_own_memory(
     model = model_of(GpuInfo(0, "GPU-x", name, memory_total_mib=memory_mib, power_limit_w=250.0))
     assert (model.name, model.memory_mib, model.peak_w) == expected
     assert 0.0 < model.idle_w < model.peak_w
+
+
+def test_an_agent_that_somebody_else_is_just_starting_is_waited_for(bench: Bench) -> None:
+    bench.engine()
+    engines: list[LocalEngine] = []
+    threads = [
+        threading.Thread(target=lambda: engines.append(LocalEngine(bench.folder, fake_gpus=2))) for _ in range(3)
+    ]
+    agents = []
+    for one in processes():
+        with contextlib.suppress(OSError):  # it may be gone by now
+            agents += [one.pid for word in _words(one.pid) if str(bench.folder) in word][:1]
+    assert agents
+    for pid in agents:
+        os.kill(pid, signal.SIGKILL)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(engines) == 3
+    for engine in engines:
+        assert not engine.poll().unreachable
+        engine.close()

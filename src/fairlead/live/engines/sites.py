@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import socket
 import subprocess
@@ -23,6 +22,7 @@ from fairlead.node.processes import is_running, send
 
 _COME_UP_S = 60.0
 _END_S = 30.0
+_LOOK_S = 0.1
 _IDLE_FRAC = 0.12
 """What a GPU that we do not know draws when idle, of its limit; those we know draw 0.10 to 0.19 of it."""
 
@@ -87,23 +87,39 @@ def model_of(info: GpuInfo) -> GpuModel:
 
 def bring(site: Site) -> None:
     """Find the agent of a node, or start one. One that was started otherwise is replaced; its jobs do not notice."""
-    client = AgentClient(server.socket_path(site.folder))
-    with contextlib.suppress(AgentAwayError):
-        status = client.status(NO_EVENTS)
-        if status["settings"] == server.settings(server.parser().parse_args(_line(site))):
+    until_s = time.monotonic() + _COME_UP_S
+    while not _is_there(site):
+        said = _start(site)
+        if not said:
             return
-        _refuse_other_gpus(site, status)
-        end(site)
+        # One that somebody else has started, a controller that was killed meanwhile for instance, is coming up.
+        if server.TAKEN not in said or time.monotonic() > until_s:
+            raise EngineError(f"the agent of {site.folder} cannot be started: {said}")
+        time.sleep(_LOOK_S)
+
+
+def _is_there(site: Site) -> bool:
+    try:
+        status = AgentClient(server.socket_path(site.folder)).status(NO_EVENTS)
+    except AgentAwayError:
+        return False
+    if status["settings"] == server.settings(server.parser().parse_args(_line(site))):
+        return True
+    _refuse_other_gpus(site, status)
+    end(site)
+    return False
+
+
+def _start(site: Site) -> str:
+    """Why it did not come up; empty if it did."""
     line = [sys.executable, "-m", "fairlead.node.server", *_line(site), "--detach"]
     try:
         done = subprocess.run(
             line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_COME_UP_S, check=False, cwd="/"
         )
     except subprocess.TimeoutExpired:
-        raise EngineError(f"the agent of {site.folder} did not come up within {_COME_UP_S:g} s") from None
-    if done.returncode != 0:
-        said = done.stderr.strip() or f"see {site.folder / server.LOG}"
-        raise EngineError(f"the agent of {site.folder} cannot be started: {said}")
+        return f"nothing from it within {_COME_UP_S:g} s"
+    return "" if done.returncode == 0 else done.stderr.strip() or f"see {site.folder / server.LOG}"
 
 
 def _line(site: Site) -> list[str]:
