@@ -13,7 +13,6 @@ import random
 import sys
 import tempfile
 import time
-from concurrent.futures import Executor, Future
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
@@ -21,19 +20,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.live.rig import Rig
-from tests.live.scripted import Hands, World
+from tests.live.scripted import AtOnce, Hands, World
 
 MEAN_S = 400.0
 """20,000 jobs a day of two GPUs each on average keep 256 GPUs three quarters busy."""
 MOST_GROWTH_MIB = 20.0
 MOST_IDLE = 0.02
-
-
-class AtOnce(Executor):
-    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        done: Future[Any] = Future()
-        done.set_result(fn(*args, **kwargs))
-        return done
 
 
 def rss_mib() -> float:
@@ -44,8 +36,7 @@ def rss_mib() -> float:
 def day(policy: str, jobs: int, hours: float) -> dict[str, Any]:
     rng, hands = random.Random(0), Hands()
     with tempfile.TemporaryDirectory() as folder:
-        world = World(Path(folder), policy, "32x8", hands=hands)
-        world.controller._calls._workers = AtOnce()
+        world = World(Path(folder), policy, "32x8", hands=hands, workers=AtOnce())
         ends: list[tuple[float, tuple[int, int]]] = []
         begun: set[tuple[int, int]] = set()
         arrivals = sorted(rng.uniform(0.0, hours * 3600.0) for _ in range(jobs))
@@ -71,7 +62,6 @@ def day(policy: str, jobs: int, hours: float) -> dict[str, Any]:
                 rss.append((hour, round(rss_mib(), 1)))
                 hour += 1
         cpu_s = time.process_time() - began_s
-        world.controller._calls._workers = AtOnce()
         world.close()
     percent = quantiles(steps_s, n=100)
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 import tempfile
@@ -21,10 +22,22 @@ from fairlead.live.request import JobRequest
 from fairlead.live.store import Store
 from fairlead.model.cluster import Cluster
 from fairlead.model.interference import Interference, built_in
+from fairlead.node.processes import processes
 from fairlead.policy import registry
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PATIENCE_S = 120.0
+
+
+def agents_in(folder: Path) -> list[int]:
+    """The processes of the agents below a folder."""
+    found = []
+    for one in processes():
+        with contextlib.suppress(OSError):  # it may be gone by now
+            line = Path(f"/proc/{one.pid}/cmdline").read_bytes()
+            if b"fairlead.node.server" in line and bytes(folder) in line:
+                found.append(one.pid)
+    return found
 
 
 class Rig:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from fairlead.live.clock import Clock
 from fairlead.live.controller import Controller, Settings
@@ -227,6 +229,15 @@ class ScriptedEngine:
         self.attempts[key] = replace(self.attempts[key], **values)  # type: ignore[arg-type]
 
 
+class AtOnce(Executor):
+    """Engine calls are over when they have been made."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(fn(*args, **kwargs))
+        return done
+
+
 class World:
     """A controller over a scripted engine, with its database. `step` it by hand, or let it run in a thread."""
 
@@ -241,6 +252,7 @@ class World:
         settings: Settings | None = None,
         busy_s: float = 5.0,
         round_s: float | None = None,
+        workers: Executor | None = None,
     ) -> None:
         self.hands = hands
         self.database = Database(folder / "fairlead.db", busy_s=busy_s)
@@ -250,7 +262,7 @@ class World:
         self.engine = engine or ScriptedEngine(cluster, wall_s=self.clock.wall_s)
         observed = Observed(self.clock, built_in("eaco"), is_fake=self.engine.is_fake)
         stack = registry.build(policy, round_s=round_s)
-        self.controller = Controller(self.store, self.engine, stack, self.clock, observed, settings)
+        self.controller = Controller(self.store, self.engine, stack, self.clock, observed, settings, workers=workers)
         self._is_closed = False
 
     def submit(self, user: str = "alice", **asked: object) -> int:

@@ -21,7 +21,7 @@ import pytest
 
 from fairlead.errors import FairleadError
 from fairlead.live.client import Client
-from fairlead.node.processes import processes
+from tests.live.rig import agents_in
 
 ROOT = Path(__file__).parents[2]
 KILLS = 200
@@ -80,11 +80,9 @@ class Nursery:
             time.sleep(0.002)
 
     def kill_agent(self) -> None:
-        for one in processes():
-            with contextlib.suppress(OSError):
-                line = Path(f"/proc/{one.pid}/cmdline").read_bytes()
-                if b"fairlead.node.server" in line and bytes(self.home) in line:
-                    os.kill(one.pid, signal.SIGKILL)
+        for pid in agents_in(self.home):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def client(self) -> Client:
         end_s = time.monotonic() + 60.0

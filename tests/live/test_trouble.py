@@ -8,16 +8,14 @@ import signal
 import sqlite3
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from fairlead.live.database import StoreError
 from fairlead.live.livejob import State
-from fairlead.node.processes import processes
 from fairlead.policy.plan import Plan
 from fairlead.policy.view import View
-from tests.live.rig import Rig
+from tests.live.rig import Rig, agents_in
 
 
 @pytest.fixture
@@ -89,26 +87,16 @@ def test_a_full_disk_is_told_and_what_was_acknowledged_is_not_lost(rig: Rig) -> 
     assert rig.store.database.read("SELECT count(*) FROM jobs")[0][0] == before
 
 
-def agents(rig: Rig) -> list[int]:
-    found = []
-    for one in processes():
-        with contextlib.suppress(OSError):
-            line = Path(f"/proc/{one.pid}/cmdline").read_bytes()
-            if b"fairlead.node.server" in line and bytes(rig.home) in line:
-                found.append(one.pid)
-    return found
-
-
 def test_a_killed_agent_comes_back_and_its_jobs_have_not_noticed(rig: Rig) -> None:
     job_id = rig.submit("sh", "-c", "sleep 2; echo through; exit 3", retries=0)
     rig.until(lambda: rig.job(job_id)["started_at_s"] is not None, "its start")
-    (agent,) = agents(rig)
+    (agent,) = agents_in(rig.home)
     os.kill(agent, signal.SIGKILL)
     rig.until(lambda: "node-unreachable" in rig.events(), "the controller to notice")
     rig.until_state(job_id, State.PARKED)
     assert (rig.job(job_id)["exit_code"], rig.job(job_id)["attempt"], rig.log(job_id)) == (3, 1, "through\n")
     assert "node-reachable" in rig.events()
-    assert agents(rig) != [agent]
+    assert agents_in(rig.home) != [agent]
 
 
 def test_a_policy_that_breaks_a_law_is_refused_and_one_that_has_forgotten_it_is_asked(

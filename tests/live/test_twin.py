@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
@@ -38,20 +36,11 @@ from fairlead.policy.stack import Stack
 from fairlead.policy.view import Fleet, JobState, Report, View
 from fairlead.sim.simulation import Simulation
 from fairlead.traces.trace import Trace
-from tests.live.scripted import ScriptedEngine
+from tests.live.scripted import AtOnce, ScriptedEngine
 
 PRESETS = sorted({*registry.PRESETS, "fifo", "srtf", "placing=pm-first", "sharing=gandiva", "sizing=pollux"})
 OFFSET = 1
 """The store numbers jobs from 1, a trace from 0."""
-
-
-class AtOnce(Executor):
-    """Engine calls are over when they have been made."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        done: Future[Any] = Future()
-        done.set_result(fn(*args, **kwargs))
-        return done
 
 
 class World:

@@ -210,7 +210,7 @@ class Controller:
         self._decide(now_s)
         self._reconcile()
         try:
-            self._save()
+            self._memory.save(self.settings.save_s)
         except StoreError as error:
             # Nothing is done that is not on the disk; it all stays to be saved.
             self.trouble = error.message
@@ -380,11 +380,6 @@ class Controller:
             attempts[made.key] = made
             self._ledger.touch_attempt(made)
             self._ledger.touch(job)
-
-    # ---- the disk ----
-
-    def _save(self) -> None:
-        self._memory.save(self.settings.save_s)
 
     # ---- the engine ----
 

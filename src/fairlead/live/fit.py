@@ -18,7 +18,7 @@ def check_fit(request: JobRequest, cluster: Cluster, stack: Stack) -> None:
     memory_mib = request.memory_mib or profile_named(request.profile).memory_mib
     if memory_mib <= cluster.least_memory_mib:
         return
-    hold_it = sum(node.gpus for node in cluster.nodes if node.gpu_model.memory_mib >= memory_mib)
+    hold_it = cluster.gpus_holding(memory_mib)
     if needed > hold_it:
         raise InputError(
             f"memory_mib: {wanted} with {memory_mib:g} MiB each asked for, and {hold_it} of {cluster.describe()} have"

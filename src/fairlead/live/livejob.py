@@ -50,7 +50,7 @@ class LiveJob(JobState):
 
     __slots__ = (
         "alone_epoch_s", "attempt", "detail", "due_s", "ended_at_s", "energy_j", "exit_code", "failed_epochs",
-        "failures", "phase", "progress", "reason", "request", "started_at_s", "state", "submitted_at_s", "user", "wish",
+        "failures", "phase", "progress", "reason", "request", "started_at_s", "state", "submitted_at_s", "user",
     )  # fmt: skip
 
     def __init__(self, job: Job, request: JobRequest, submitted_at_s: float) -> None:
@@ -59,8 +59,6 @@ class LiveJob(JobState):
         self.user = job.user
         self.submitted_at_s = submitted_at_s
         self.state = State.WAITING
-        self.wish = ""
-        """What its user asked for and has not been done yet: cancel, hold or release."""
         self.phase = ""
         self.reason = ""
         """Why it is in this state, as a short word."""
@@ -99,9 +97,8 @@ class LiveJob(JobState):
         request = JobRequest.model_validate_json(row["request"])
         made = cls(request.job(row["id"], row["user"], row["submit_s"]), request, row["submitted_at_s"])
         made.state = State(row["state"])
-        for name in ("wish", "phase", "reason", "detail", "attempt", "failures", "due_s", "energy_j"):
-            setattr(made, name, row[name])
-        for name in ("started_at_s", "ended_at_s", "exit_code"):
+        plain = ("phase", "reason", "detail", "attempt", "failures", "due_s", "energy_j", "started_at_s", "ended_at_s")
+        for name in (*plain, "exit_code"):
             setattr(made, name, row[name])
         made.recall_service(json.loads(row["service"]))
         if row["progress"] is not None:

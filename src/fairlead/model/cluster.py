@@ -147,6 +147,10 @@ class Cluster:
         """How many nodes these GPUs are on."""
         return len({self.node_of[g] for g in gpus})
 
+    def gpus_holding(self, memory_mib: float) -> int:
+        """How many GPUs have that much memory."""
+        return sum(node.gpus for node in self.nodes if node.gpu_model.memory_mib >= memory_mib)
+
     def gpu_model(self, gpu: int) -> GpuModel:
         """The model of one GPU."""
         return self.nodes[self.node_of[gpu]].gpu_model

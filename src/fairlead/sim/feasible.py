@@ -20,10 +20,9 @@ def check_feasible(trace: Trace, cluster: Cluster, stack: Stack, gpus: int | Non
     usable = cluster.gpus if gpus is None else gpus
     drained = f", {cluster.gpus - usable} of them drained" if usable < cluster.gpus else ""
     _refuse(trace.frame.filter(pl.col(needs) > usable), needs, cluster.describe() + drained)
-    by_memory = sorted(((n.gpu_model.memory_mib, n.gpus) for n in cluster.nodes), reverse=True)
     for memory_mib in trace.frame["memory_mib"].unique():
         if memory_mib > cluster.least_memory_mib:
-            hold_it = sum(gpus for room_mib, gpus in by_memory if room_mib >= memory_mib)
+            hold_it = cluster.gpus_holding(memory_mib)
             same = trace.frame.filter(pl.col("memory_mib") == memory_mib, pl.col(needs) > hold_it)
             _refuse(same, needs, cluster.describe(), f" of {memory_mib:g} MiB, of which there are {hold_it}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -22,6 +21,7 @@ from fairlead.live.engines.sites import model_of
 from fairlead.node.meter import GpuInfo
 from fairlead.node.processes import processes
 from tests.live.engines.conftest import Bench, order
+from tests.live.rig import agents_in
 
 SLEEP = "import time; print('up', flush=True); time.sleep(120)"
 STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(120)"
@@ -500,10 +500,7 @@ def test_an_agent_that_somebody_else_is_just_starting_is_waited_for(bench: Bench
     threads = [
         threading.Thread(target=lambda: engines.append(LocalEngine(bench.folder, fake_gpus=2))) for _ in range(3)
     ]
-    agents = []
-    for one in processes():
-        with contextlib.suppress(OSError):  # it may be gone by now
-            agents += [one.pid for word in _words(one.pid) if str(bench.folder) in word][:1]
+    agents = agents_in(bench.folder)
     assert agents
     for pid in agents:
         os.kill(pid, signal.SIGKILL)
