@@ -5,16 +5,14 @@
 The client is open-loop (Poisson, the same moments in every block) and measures from the planned moment of a request to
 its answer. One service process answers the blocks of all MPS runs, alone and beside a training by turns, so that what
 differs between them is the training. The last two blocks end with a burst of five times the load. The guard's SLO is
-1.25 times the service's p99 alone. Service, client and training have CPU cores of their own.
+1.25 times the service's p99 alone. Service, client and training have CPU cores of their own. `paired.py` compares alone
+and guarded with far less noise.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
-import os
-import signal
 import subprocess
 import time
 from pathlib import Path
@@ -30,7 +28,6 @@ from fairlead.node.spec import Role
 
 WARM_S, AFTER_S = 3.0, 4.0
 SLO_RATIO = 1.25
-SHARES = {"guard": 90.0, "guard-all-sms": None}
 
 
 class Experiment:
@@ -93,9 +90,7 @@ class Experiment:
     def save(self) -> None:
         o = self.options
         found = {"gpu": self.stage.gpu.name, "solo_step_ms": 1e3 * self.solo_s, "rate": o.rate, "seconds": o.seconds}
-        write(
-            o.out, "alternating.json" if o.alternate else "guarded.json", {**found, **self.about, "blocks": self.blocks}
-        )
+        write(o.out, "guarded.json", {**found, **self.about, "blocks": self.blocks})
 
     def begin_training(self, env: dict[str, str], path: Path) -> subprocess.Popen[bytes]:
         made = self.stage.start(self.training(path), env, "training")
@@ -142,87 +137,6 @@ class Experiment:
         self.save()
         (self.options.out / "guarded-samples.jsonl").write_bytes(recording.read_bytes())
 
-    def alternating(self, slo_s: float) -> None:
-        """Guarded trainings stopped and continued every few seconds, in one run of one service: no drift counts.
-
-        By turns nobody, a training with 90 % of the SMs (the most that an offline job gets) and one with all of them;
-        those whose turn it is not are stopped (SIGSTOP). At the end a burst beside the first, and one beside nobody.
-        """
-        o = self.options
-        self.about["slo_ms"] = 1e3 * slo_s
-        recording = self.stage.folder / "samples.jsonl"
-        answers = self.stage.path("client.json")
-        paths = {name: self.stage.path(f"{name}.steps") for name in SHARES}
-        calm_s, rise_s = 3.0, 8.0
-        names = ["alone", *SHARES]
-        parts = [(rise_s + len(names) * o.turns * o.turn_s, o.rate)]
-        for _ in range(2):
-            parts += [(calm_s, o.rate), (o.burst_s, 5 * o.rate), (AFTER_S, o.rate)]
-        spans: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
-        with running(self.stage, meter=RecordingMeter(NvmlMeter(), recording)) as node:
-            node.start("service", self.service(), Role.SERVICE, slo_s=slo_s)
-            for name, share_pct in SHARES.items():
-                node.start(name, self.training(paths[name]), Role.OFFLINE, share_pct=share_pct)
-            self.ready()
-            wait_until(lambda: all(len(moments(p)) > 60 for p in paths.values()), 90, "the trainings' first steps")
-            pids = {name: node.agent._tenants.launcher.status(name, 0).pid for name in SHARES}
-
-            def turn_to(wanted: str) -> None:
-                for name, pid in pids.items():
-                    assert pid is not None
-                    with contextlib.suppress(ProcessLookupError):  # the guard may have evicted it
-                        os.kill(pid, signal.SIGCONT if name == wanted else signal.SIGSTOP)
-
-            turn_to("guard")
-            text = ",".join(f"{seconds}:{rate}" for seconds, rate in parts)
-            command = word("client.py", "--socket", self.socket, "--load", text, "--out", answers, "--seed", o.seed)
-            client = self.stage.start(pinned(1, 4, command), self.stage.environment(mps=False), "client")
-            begin_s = time.monotonic() + rise_s  # the rate rises meanwhile
-            time.sleep(rise_s)
-            for turn in range(len(names) * o.turns):
-                name = names[turn % len(names)]
-                turn_to(name)
-                ends_s = begin_s + (turn + 1) * o.turn_s
-                spans[name].append((time.monotonic() + 0.4, ends_s))
-                time.sleep(max(ends_s - time.monotonic(), 0.0))
-            turn_to("guard")
-            time.sleep(calm_s + o.burst_s + AFTER_S)
-            turn_to("alone")
-            client.wait(120)
-            self.stage.running.remove(client)
-            for name in SHARES:
-                turn_to(name)
-            self.about["events"] = node.events()
-            rates = list(node.rates)
-            for name in SHARES:
-                tenant = node.seat.tenants.get(name)
-                self.about[f"usage_{name}"] = [] if tenant is None else [str(one) for one in tenant.usage.processes()]
-        found = latencies(answers)
-        edges = [edge_s for edge_s, _ in found["edges"]]
-        self.about["alternating"] = {name: self._spans(found, spans[name], paths.get(name), rates) for name in names}
-        for name, at in (("guard", 2), ("alone", 5)):
-            self.about[f"burst_{name}"] = burst(found, edges[at - 1 : at + 2], rates)
-        self.about["burst_guard"]["training"] = steps(paths["guard"], edges[2] + 1.0, edges[3])
-        self.save()
-        (o.out / "guarded-samples.jsonl").write_bytes(recording.read_bytes())
-
-    def _spans(
-        self, found: dict[str, Any], spans: list[tuple[float, float]], path: Path | None, rates: list[Any]
-    ) -> dict[str, Any]:
-        both = list(zip(found["planned_s"], found["latency_s"], strict=True))
-        inside = [x for at_s, x in both if any(begin_s <= at_s < end_s for begin_s, end_s in spans)]
-        chosen = {"planned_s": [0.0] * len(inside), "latency_s": inside}
-        out: dict[str, Any] = {"steady": summarised(chosen, 0.0, 1.0)}
-        out["latency_ms"] = [None if x is None else round(1e3 * x, 2) for x in inside]
-        shown = [rate for at_s, rate, _ in rates if any(begin_s <= at_s < end_s for begin_s, end_s in spans)]
-        out["mean_rate_frac"] = sum(shown) / len(shown)
-        if path is not None:
-            each = [steps(path, begin_s, end_s) for begin_s, end_s in spans]
-            mean_s = sum(end_s - begin_s for begin_s, end_s in spans) / sum(one["steps"] for one in each)
-            out["step_ms"] = 1e3 * mean_s
-            out["training_kept_frac"] = self.solo_s / mean_s
-        return out
-
     def unguarded(self, node: Running, name: str, priority: int | None) -> None:
         path = self.stage.path(f"{name}.steps")
         # The shim without a page limits nothing; it is there so that ending the training cannot hurt the service.
@@ -264,28 +178,6 @@ class Experiment:
             wait_until(lambda: name not in node.seat.tenants, 30, "the training's end")
 
 
-def burst(found: dict[str, Any], edges: list[float], rates: list[Any]) -> dict[str, Any]:
-    """What a burst did to latencies and rate; `edges` are the calm before it, its begin and its end."""
-    calm_s, begin_s, end_s = edges
-    before = [rate for at_s, rate, _ in rates if at_s < begin_s][-1]
-    out: dict[str, Any] = {
-        "before": summarised(found, calm_s, begin_s),
-        "first_second": summarised(found, begin_s, begin_s + 1.0),
-        "after_a_second": summarised(found, begin_s + 1.0, end_s),
-        "afterwards": summarised(found, end_s + 0.5, end_s + AFTER_S),
-        "rate_before_frac": before,
-        "rates": [
-            (round(at_s - begin_s, 2), round(rate, 3), None if latency is None else round(1e3 * latency, 2))
-            for at_s, rate, latency in rates
-            if begin_s - 1.0 <= at_s <= end_s + AFTER_S
-        ],
-    }
-    for share in (0.5, 0.15):
-        low = [at_s for at_s, rate, _ in rates if at_s >= begin_s and rate <= share * before]
-        out[f"rate_under_{share}_after_s"] = low[0] - begin_s if low else None
-    return out
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
@@ -293,28 +185,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--burst-s", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--turns", type=int, default=8)
-    parser.add_argument("--turn-s", type=float, default=4.0)
-    parser.add_argument("--alternate", type=float, metavar="SLO_MS", help="The paired run alone, with this SLO.")
-    parser.add_argument("--solo-ms", type=float, help="The training's step time alone, where it is known.")
     options = parser.parse_args()
     with Stage() as stage:
         made = Experiment(stage, options)
-        if options.solo_ms:
-            made.solo_s = options.solo_ms / 1e3
-        else:
-            made.solo()
-        if options.alternate:
-            made.alternating(options.alternate / 1e3)
-        else:
-            made.shared(made.sliced())
-    for name in ("alternating", "burst_guard", "burst_alone"):
-        for key, value in made.about.get(name, {}).items():
-            print(
-                name,
-                key,
-                value if not isinstance(value, dict) else {k: v for k, v in value.items() if k != "latency_ms"},
-            )
+        made.solo()
+        made.shared(made.sliced())
     heads = ("block", "requests", "failed", "p50 ms", "p90 ms", "p99 ms", "training kept")
     rows = [
         (b["name"], *(b["steady"][key] for key in ("requests", "failed", "p50_ms", "p90_ms", "p99_ms")),

@@ -4,15 +4,13 @@
     PYTHONPATH=src python bench/gpu/live.py --out live.md --fake     # the same without one
 
 First under `muxflow`: a training runs beside the service until a burst of requests breaks the service's objective; the
-guard evicts it, and it comes back when the GPU takes work again. Then under `eaco`: both trainings share the GPU.
+guard evicts it, and it comes back when the GPU takes work again. Then under `eaco`: two trainings share the GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -21,8 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+from transcript import HERE, ROOT, Transcript
+
 CONFIG = """
 [guard]
 init_s = 10.0
@@ -32,36 +30,12 @@ hold_s = 20.0
 """
 
 
-class Session:
-    """Runs commands and keeps what they said."""
+class Session(Transcript):
+    """The commands of a user, and what is looked at quietly in between."""
 
     def __init__(self, home: Path, fake: bool) -> None:
+        super().__init__(home, {"FAIRLEAD_HOME": str(home)})
         self.home, self.fake = home, fake
-        self.lines: list[str] = []
-        path = f"{ROOT / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-        self.env = {**os.environ, "FAIRLEAD_HOME": str(home), "PYTHONPATH": path, "COLUMNS": "110"}
-        self.began_s = time.monotonic()
-
-    def text(self, words: str) -> None:
-        self.lines += ["", words, ""]
-        print(words, flush=True)
-
-    def run(self, line: str) -> str:
-        """A command as it is typed, and its answer."""
-        words = shlex.split(line)
-        done = subprocess.run(
-            [sys.executable, "-m", "fairlead", *words[1:]],
-            env=self.env,
-            cwd=self.home,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        said = (done.stdout + done.stderr).rstrip()
-        shown = [f"[{time.monotonic() - self.began_s:5.1f} s] $ {line}", *said.splitlines()]
-        self.lines += ["```", *(one.replace(str(ROOT), ".").rstrip() for one in shown), "```"]
-        print("\n".join(shown), flush=True)
-        return said
 
     def jobs(self) -> dict[str, dict[str, Any]]:
         """By name, quietly."""
@@ -87,7 +61,7 @@ class Session:
     def service(self) -> str:
         if self.fake:
             return (
-                f"python {ROOT}/examples/service.py --latency-ms 10 --requests-per-s 50 --burst-every-s 60 --burst-s 12"
+                f"python {ROOT}/examples/service.py --latency-ms 10 --requests-per-s 50 --burst-every-s 90 --burst-s 12"
             )
         return f"{sys.executable} {HERE}/workloads/service.py --socket {self.home}/web.sock"
 
@@ -120,17 +94,20 @@ def beside_a_service(session: Session) -> None:
     session.until(lambda jobs: jobs["first"]["state"] == "running" and jobs["first"]["epochs_done"], "an epoch")
     for line in ("jobs", "explain first", "explain second", "top --once"):
         session.run(f"fairlead {line}")
-    session.text("The burst:")
+    session.text("Then ten times the requests, for twelve seconds:")
     session.until(lambda jobs: jobs["first"]["attempt"] >= 1 and jobs["first"]["state"] == "waiting", "an eviction")
     session.run("fairlead jobs")
     session.run("fairlead explain first")
-    session.until(
-        lambda jobs: jobs["first"]["state"] == "running" and jobs["first"]["attempt"] > 1, "its return", 180.0
-    )
-    session.run("fairlead status first")
-    session.run("fairlead status web")
-    session.run("fairlead events")
-    session.run("fairlead cancel web first second")
+    session.text("After the burst the GPU takes work again, and the other training is first in line:")
+    session.until(lambda jobs: jobs["second"]["epochs_done"], "the second training")
+    session.run("fairlead jobs")
+    session.run("fairlead cancel second")
+    session.text("Once its back-off is over, the evicted one goes on from its checkpoint:")
+    session.until(lambda jobs: jobs["first"]["state"] == "running" and jobs["first"]["attempt"] > 1, "its return")
+    time.sleep(12.0)
+    for line in ("jobs", "logs first", "status first", "status web", "events"):
+        session.run(f"fairlead {line}")
+    session.run("fairlead cancel web first")
     session.until(lambda jobs: not any(job["phase"] for job in jobs.values()), "everybody to leave")
     session.run("fairlead down")
     if load is not None:
@@ -152,7 +129,7 @@ def side_by_side(session: Session) -> None:
     session.run("fairlead cancel one two")
     session.until(lambda jobs: not any(job["phase"] for job in jobs.values()), "everybody to leave")
     session.text("What each of them used, in joules:")
-    for name in ("first", "second", "one", "two", "web"):
+    for name in ("one", "two"):
         session.run(f"fairlead status {name}")
     session.run("fairlead down")
 
@@ -169,7 +146,7 @@ def main() -> None:
             side_by_side(session)
         finally:
             session.run("fairlead down --kill-jobs")
-            options.out.write_text("\n".join(session.lines) + "\n", encoding="utf-8")
+            session.write(options.out)
 
 
 if __name__ == "__main__":

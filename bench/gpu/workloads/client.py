@@ -1,6 +1,7 @@
 """An open-loop client: requests at Poisson moments whatever the service does, latencies from the planned moment on.
 
-`--load 20:40,10:200,20:40` is 20 s at 40 requests a second, then 10 s at 200, and so on. A request fails where there is
+`--load 20:40,10:200,20:40` is 20 s at 40 requests a second, then 10 s at 200, and so on; a third number is the seed of
+that part, so that two parts can have the same moments. A request fails where there is
 no service to send it to, the connection breaks before its answer, or no answer comes within --timeout-s. With
 --stop-file it repeats the last part of the load until that file is there. --alive is touched at every answer.
 """
@@ -10,13 +11,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import itertools
 import json
+import math
 import os
 import random
 import socket
 import struct
 import threading
 import time
+from collections.abc import Iterator, Sequence
 
 REQUEST = struct.Struct("<qd")
 
@@ -94,11 +98,24 @@ class Client:
                 connection.shutdown(socket.SHUT_RDWR)
 
 
+def planned(parts: Sequence[tuple[float, ...]], at_s: float, draw: random.Random, *, endless: bool) -> Iterator[float]:
+    """The moments of the requests. A part with a seed of its own has the same ones wherever it comes."""
+    for i, (seconds, rate, *seed) in enumerate(parts):
+        own = random.Random(seed[0]) if seed else draw
+        end_s = math.inf if endless and i == len(parts) - 1 else at_s + seconds
+        next_s = at_s + own.expovariate(rate)
+        while next_s < end_s:
+            yield next_s
+            next_s += own.expovariate(rate)
+        at_s = end_s
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--socket", required=True)
     parser.add_argument("--load", required=True)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--begin-s", type=float, default=0.0, help="When the load begins, on CLOCK_MONOTONIC.")
     parser.add_argument("--timeout-s", type=float, default=10.0)
     parser.add_argument("--stop-file", default="")
     parser.add_argument("--alive", default="")
@@ -106,7 +123,6 @@ def main() -> None:
     options = parser.parse_args()
 
     parts = [tuple(float(word) for word in part.split(":")) for part in options.load.split(",")]
-    draw = random.Random(options.seed)
     client = Client(options.socket, options.alive)
     until_s = time.monotonic() + 120.0
     while not client.connect():
@@ -114,18 +130,10 @@ def main() -> None:
             raise SystemExit("no service within 120 s")
         time.sleep(0.05)
     gc.disable()
-    began_s = next_s = time.monotonic() + 0.2
-    edges = []
-    at_s = began_s
-    for seconds, rate in parts:
-        edges.append((at_s, rate))
-        at_s += seconds
-    end_s = at_s if not options.stop_file else float("inf")
+    began_s = options.begin_s or time.monotonic() + 0.2
     tried_s = 0.0
-    while True:
-        rate = [rate for edge_s, rate in edges if edge_s <= max(next_s, began_s)][-1]
-        next_s += draw.expovariate(rate)
-        if next_s > end_s or (options.stop_file and os.path.exists(options.stop_file)):
+    for next_s in planned(parts, began_s, random.Random(options.seed), endless=bool(options.stop_file)):
+        if options.stop_file and os.path.exists(options.stop_file):
             break
         while (left_s := next_s - time.monotonic()) > 0:
             time.sleep(left_s)
@@ -134,6 +142,8 @@ def main() -> None:
             client.connect()
         client.drop_late(options.timeout_s)
         client.send(next_s)
+    begins = itertools.accumulate((part[0] for part in parts[:-1]), initial=began_s)
+    edges = [(edge_s, part[1]) for edge_s, part in zip(begins, parts, strict=True)]
     until_s = time.monotonic() + options.timeout_s
     while client.waiting and time.monotonic() < until_s:
         time.sleep(0.01)

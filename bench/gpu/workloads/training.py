@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import array
+import os
 import signal
 import sys
 import time
@@ -21,7 +22,8 @@ def main() -> None:
     parser.add_argument("--model", default="resnet50")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--stall-ms", type=float, default=0.0)
-    parser.add_argument("--out", required=True)
+    parser.add_argument("--out", default=os.devnull)
+    parser.add_argument("--say", action="store_true", help="Print a line for each step.")
     parser.add_argument("--steps", type=int, default=10**9)
     options = parser.parse_args()
 
@@ -59,6 +61,8 @@ def main() -> None:
                 pending.synchronize()
                 moments.append(time.monotonic())
             pending = done
+            if options.say:
+                print("step", flush=True)
             if moments and (len(moments) >= 64 or moments[-1] - moments[0] > 0.25):
                 out.write(moments.tobytes())
                 del moments[:]

@@ -37,13 +37,10 @@ def counters(
     json: options.JsonOption = False,
 ) -> None:
     """DRAM and SM activity of each command alone (GPM): the csv that `measure classes` reads."""
-    from fairlead.measure.on_gpu.watched import watch
-
     meter, uuid = _meter(gpu)
-    rows = []
+    watching, rows = _watching(step, seconds, warm_steps), []
     for one in _commands(command):
-        own = _on(one, uuid)
-        seen = watch([own], meter, [uuid], pattern=step, warm_steps=warm_steps, seconds=seconds)
+        seen = watching.trial([_on(one, uuid)], "alone", meter, [uuid]).seen
         dram, sm = seen.means["dram_activity_frac"], seen.means["sm_activity_frac"]
         if dram is None or sm is None:
             raise InputError(
@@ -78,8 +75,15 @@ def colocation(
     meter, uuid = _meter(gpu)
     with TemporaryDirectory(prefix="fl-mps-") as folder:
         daemon = MpsDaemon(uuid, Path(folder)) if mps else None
-        watching = _watching(step, seconds, warm_steps)
-        found = trials.colocation(_commands(command), meter, uuid, watching, daemon, most=most)
+        found = trials.colocation(
+            _commands(command),
+            meter,
+            uuid,
+            _watching(step, seconds, warm_steps),
+            daemon,
+            client_env=_shim() if mps else {},
+            most=most,
+        )
     written = {}
     for way in ("sliced", "mps") if mps else ("sliced",):
         written[way] = out.with_suffix(f".{way}.json")
@@ -126,6 +130,17 @@ def _meter(gpu: int) -> tuple[Any, str]:
     return meter, meter.gpus[gpu].uuid
 
 
+def _shim() -> dict[str, str]:
+    """For clients of MPS: ending a busy one without it can break the server for the trials that follow."""
+    from fairlead.node import shim
+
+    try:
+        return shim.environment(shim.build())
+    except shim.ShimUnavailableError as error:
+        say("note", f"{error}; clients of MPS are stopped without it, which can break the MPS server")
+        return {}
+
+
 def _commands(given: list[str]) -> list[Command]:
     from fairlead.measure.on_gpu.watched import Command
 
@@ -147,7 +162,7 @@ def _on(command: Command, uuid: str) -> Command:
 def _watching(step: str, seconds: float, warm_steps: int) -> Watching:
     from fairlead.measure.on_gpu.trials import Watching
 
-    return Watching(step, warm_steps, seconds)
+    return Watching(step, warm_steps, seconds, lambda trial: say("note", str(trial)))
 
 
 def _doubling(count: int) -> list[int]:

@@ -79,7 +79,7 @@ def _of_waiting(controller: Controller, job: LiveJob) -> dict[str, Any]:
     why = [WORDS.get(reason, reason)]
     least = job.job.min_gpus if desk.stack.sizing.resizes or desk.stack.sizing.elastic else job.job.gpus
     if least > view.free.count:
-        why.append(f"it needs {least} GPUs, {view.free.count} are free")
+        why.append(f"it needs {least} {'GPU' if least == 1 else 'GPUs'}, {view.free.count} free")
     if least > view.up_gpus:
         why.append(f"only {view.up_gpus} GPUs take jobs at all at present (others are drained, asleep or unreachable)")
     if job.reason.startswith("evicted"):

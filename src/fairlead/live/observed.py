@@ -165,7 +165,7 @@ class Observed:
             services = [j for j in residents if view.running[j].job.kind == "service"]
             if services:
                 rows.append((gpu, services[0], next((j for j in residents if j not in services), -1)))
-        seen = [self._of_service(gpu, view.running[service].job.profile) for gpu, service, _ in rows]
+        seen = [self.of_service(gpu, view.running[service].job.profile) for gpu, service, _ in rows]
         columns = np.array(seen, dtype=np.float64).reshape(len(rows), 3)
         return Fleet(
             gpu=np.array([r[0] for r in rows], dtype=np.int64),
@@ -183,7 +183,7 @@ class Observed:
         is_shared = all(view.running[j].shared for j in view.on_gpu[gpu])
         return is_shared and self.reading(gpu).accepts_offline and gpu not in view.drained
 
-    def _of_service(self, gpu: int, profile: Profile) -> tuple[float, float, float]:
+    def of_service(self, gpu: int, profile: Profile) -> tuple[float, float, float]:
         """Utilisation, SM activity and memory of a service, metered or as its profile says."""
         read, solo = self.reading(gpu), profile.solo
         busy = read.service_utilisation_frac

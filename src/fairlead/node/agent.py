@@ -11,6 +11,7 @@ leaves). Here they are carried out.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -472,7 +473,11 @@ class Agent:
 
     def _daemon(self, uuid: str) -> MpsDaemon | None:
         c = self.config
-        return MpsDaemon(uuid, self._folder / "mps", c.mps_binary, c.mps_timeout_s) if c.uses_mps else None
+        if not c.uses_mps:
+            return None
+        # Under root jobs run as their submitters, and a server of one user would keep the others waiting.
+        is_root = os.geteuid() == 0
+        return MpsDaemon(uuid, self._folder / "mps", c.mps_binary, c.mps_timeout_s, multiuser=is_root)
 
     def _find(self, job_id: str) -> Tenant:
         if job_id not in self._jobs:

@@ -99,7 +99,7 @@ def _host(folder: Path, options: argparse.Namespace) -> Host:
         guard = GuardConfig.from_dict(json.loads(options.guard))
     except ValueError as wrong:
         raise InputError(f"--guard is no JSON: {wrong}") from None
-    meter, library = _meter_and_library(options)
+    meter, library = _meter_and_library(folder, options)
     has_mps = shutil.which(CONTROL) is not None  # where there is none, jobs that share take turns
     config = AgentConfig(guard, uses_mps=has_mps and options.mps and not options.fake_gpus)
     return Host(folder, meter, library=library, config=config, wake_s=options.wake_s, settings=settings(options))
@@ -111,8 +111,11 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(options, name) for name in names}
 
 
-def _meter_and_library(options: argparse.Namespace) -> tuple[Meter, Path | None]:
-    """A fake GPU has no driver that MPS or the shim could meet."""
+def _meter_and_library(folder: Path, options: argparse.Namespace) -> tuple[Meter, Path | None]:
+    """A fake GPU has no driver that MPS or the shim could meet.
+
+    The shim is built in the agent's own folder: jobs of other users must be able to read it, unlike root's cache.
+    """
     if options.fake_gpus:
         return FakeMeter(options.fake_gpus, options.fake_model, first=options.fake_first), None
     from fairlead.node import shim
@@ -120,7 +123,7 @@ def _meter_and_library(options: argparse.Namespace) -> tuple[Meter, Path | None]
 
     meter = NvmlMeter()
     try:
-        return meter, shim.build()
+        return meter, shim.build(folder / "shim")
     except shim.ShimUnavailableError as error:
         print(f"warning: {error}", file=sys.stderr)
         return meter, None

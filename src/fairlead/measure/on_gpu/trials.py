@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from fairlead.node.meter import Meter
 from fairlead.node.mps import MpsDaemon
 
 MOST_TOGETHER = 4
+NO_ENV: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,15 @@ class Trial:
     way: str
     """alone, sliced or mps."""
     seen: Watched
+
+    def __str__(self) -> str:
+        seen, steps = self.seen, ", ".join(f"{1e3 * step_s:.1f}" for step_s in self.seen.step_s)
+        words = [f"{' + '.join(self.names)} ({self.way}): {steps} ms a step"]
+        if (busy := seen.means["utilisation_frac"]) is not None:
+            words.append(f"{100.0 * busy:.0f} % busy")
+        if seen.watts is not None and seen.joules_per_step is not None:
+            words += [f"{seen.watts:.0f} W", f"{seen.joules_per_step:.2f} J a step"]
+        return ", ".join(words)
 
     def as_json(self) -> dict[str, Any]:
         """Plain types."""
@@ -38,19 +48,27 @@ class Watching:
     pattern: str = r"(?i)\bstep\b"
     warm_steps: int = 20
     seconds: float = 15.0
+    tell: Callable[[Trial], None] = lambda trial: None
+    """Called with each of them when it is over."""
 
     def trial(self, commands: Sequence[Command], way: str, meter: Meter, gpus: Sequence[str]) -> Trial:
         """Run one."""
         seen = watch(
             commands, meter, gpus, pattern=self.pattern, warm_steps=self.warm_steps, seconds=self.seconds
         )  # fmt: skip
-        return Trial(tuple(command.name for command in commands), way, seen)
+        made = Trial(tuple(command.name for command in commands), way, seen)
+        self.tell(made)
+        return made
 
 
 def colocation(
-    commands: Sequence[Command], meter: Meter, gpu: str, watching: Watching, mps: MpsDaemon | None, *, most: int = 2
-) -> list[Trial]:
-    """Each command alone, then every set of 2 up to `most` of them, taking turns and, with a daemon, under MPS."""
+    commands: Sequence[Command], meter: Meter, gpu: str, watching: Watching, mps: MpsDaemon | None, *,
+    client_env: Mapping[str, str] = NO_ENV, most: int = 2,
+) -> list[Trial]:  # fmt: skip
+    """Each command alone, then every set of 2 up to `most` of them, taking turns and, with a daemon, under MPS.
+
+    `client_env` is for the clients of MPS: the shim, with which a busy one can be stopped without harm to the server.
+    """
     if not 2 <= most <= MOST_TOGETHER or len(commands) < 2:
         raise InputError(f"{len(commands)} commands, sets of up to {most}: expected 2 or more, sets of 2 to 4")
     own = [replace(c, env={**c.env, "CUDA_VISIBLE_DEVICES": gpu}) for c in commands]
@@ -61,7 +79,7 @@ def colocation(
             if mps is not None:
                 mps.start()
                 try:
-                    clients = [replace(c, env={**c.env, **mps.client_env()}) for c in chosen]
+                    clients = [replace(c, env={**c.env, **mps.client_env(), **client_env}) for c in chosen]
                     found.append(watching.trial(clients, "mps", meter, [gpu]))
                 finally:
                     mps.quit()
