@@ -7,6 +7,7 @@ GPUs, where nothing can be metered, neighbours cost what the interference table 
 
 from __future__ import annotations
 
+import math
 from typing import cast
 
 import numpy as np
@@ -184,7 +185,7 @@ class Observed:
         return is_shared and self.reading(gpu).accepts_offline and gpu not in view.drained
 
     def of_service(self, gpu: int, profile: Profile) -> tuple[float, float, float]:
-        """Utilisation, SM activity and memory of a service, metered or as its profile says."""
+        """Utilisation, SM activity (NaN if unknown) and memory of a service, metered or as its profile says."""
         read, solo = self.reading(gpu), profile.solo
         busy = read.service_utilisation_frac
         active = read.service_sm_activity_frac
@@ -192,7 +193,7 @@ class Observed:
         memory = None if read.service_memory_mib is None else read.service_memory_mib / room_mib
         return (
             busy if busy is not None else solo.utilisation_frac if solo else profile.activity_frac,
-            active if active is not None else solo.sm_activity_frac if solo else profile.activity_frac,
+            active if active is not None else solo.sm_activity_frac if solo else math.nan,
             memory if memory is not None else profile.memory_mib / room_mib,
         )
 

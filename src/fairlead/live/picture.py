@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from fairlead.live.controller import Controller
@@ -60,6 +61,7 @@ def _profile(controller: Controller, state: LiveJob) -> Profile:
         return job.profile
     gpu = state.gpus[0]
     busy, active, memory = controller.observed.of_service(gpu, job.profile)
+    active = busy if math.isnan(active) else active
     load = min(max(busy, _LEAST_LOAD), _MOST_LOAD)
     slo_s = state.request.slo_s or _SLO_S
     solo = Solo(min(busy / load, 1.0), min(active / load, 1.0), 0.5, 0.0, min(memory, 1.0), slo_s * _OF_SLO)

@@ -127,6 +127,7 @@ class Fleet:
     utilisation_frac: NDArray[np.float64]
     """The service's own, now; so are the next two."""
     sm_activity_frac: NDArray[np.float64]
+    """NaN where it was not metered yet, or cannot be."""
     memory_frac: NDArray[np.float64]
     accepts: NDArray[np.bool_]
     """Whether the guard lets offline work on this GPU."""

@@ -14,7 +14,8 @@ from fairlead.policy.view import Fleet
 
 Floats = NDArray[np.float64]
 _DAY_S = 86400.0
-_MARGIN = 0.05
+MARGIN = 0.05
+"""Added to what a service is expected to use."""
 _DAYS_KEPT = 3
 
 
@@ -27,7 +28,7 @@ class Forecast:
     """
 
     _seen: list[tuple[float, Floats]] = field(default_factory=list)
-    """(moment, activity of each service), once an interval; NaN where there was no such service yet."""
+    """(moment, activity of each service), once an interval; NaN where it was not there yet, or not metered."""
     _services: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Whose columns these are."""
 
@@ -36,7 +37,7 @@ class Forecast:
         if not np.array_equal(fleet.service, self._services):
             self._turn_to(fleet.service)
         now = np.array(fleet.sm_activity_frac)
-        found = self._ahead(now_s, now) + _MARGIN
+        found = self._ahead(now_s, now) + MARGIN
         self._seen.append((now_s, now))
         while self._seen[0][0] < now_s - _DAYS_KEPT * _DAY_S:
             self._seen.pop(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
@@ -15,7 +16,7 @@ from fairlead.policy.guarding import Backoff
 from fairlead.policy.knowledge import finite, or_infinite, reading
 from fairlead.policy.queue import Queue
 from fairlead.policy.sharing.beside import Beside
-from fairlead.policy.sharing.forecast import Forecast
+from fairlead.policy.sharing.forecast import MARGIN, Forecast
 from fairlead.policy.sharing.matching import match
 from fairlead.policy.stages import option
 from fairlead.policy.view import Fleet, JobState, View
@@ -50,7 +51,7 @@ class Muxflow(Beside):
 
     interval_s: float = option(900.0, "seconds between matchings")
     dynamic: bool = option(True, "shares follow the services' load; false gives every job `share`")
-    share: float = option(0.5, "the part of the SMs that jobs get when it is not dynamic")
+    share: float = option(0.5, "the part of the SMs that jobs get when it is not dynamic, or nothing is known")
     matched: bool = option(True, "pairs by matching; false gives the next job the first GPU that holds it")
     keep: float = option(0.1, "how much better another pair must be for a running one to be broken up")
     predictor: str = option("", "file of a trained predictor")
@@ -137,7 +138,7 @@ class Muxflow(Beside):
             "forecast": self._forecast.to_dict(),
             "backoff": self._backoff.to_dict(),
             "shares": [[service, share] for service, share in self._shares.items()],
-            "matching": None if matching is None else {f.name: getattr(matching, f.name).tolist() for f in _COLUMNS},
+            "matching": None if matching is None else _saved(matching),
         }
 
     def recall(self, saved: Mapping[str, Any], view: View) -> None:
@@ -159,14 +160,19 @@ class Muxflow(Beside):
         return super().why_waits(state, width, view)
 
     def _shares_of(self, fleet: Fleet, now_s: float) -> dict[int, float]:
-        """What services are expected to leave in the next interval."""
+        """What services are expected to leave in the next interval; those that were not metered yet are left out."""
         left = np.clip(1.0 - self._forecast.p95(fleet, now_s), _LEAST_SHARE, _MOST_SHARE)
-        return dict(zip(fleet.service.tolist(), left.tolist(), strict=True))
+        found = zip(fleet.service.tolist(), left.tolist(), strict=True)
+        return {service: share for service, share in found if not math.isnan(share)}
 
     def _shares_for(self, fleet: Fleet) -> Floats:
+        """As expected at the last matching; of services that could not be metered then, what they leave now."""
         if not self.dynamic:
             return np.full(len(fleet.gpu), self.share)
-        return np.array([self._shares.get(j, self.share) for j in fleet.service.tolist()])
+        now = np.clip(1.0 - MARGIN - fleet.sm_activity_frac, _LEAST_SHARE, _MOST_SHARE)
+        now = np.where(np.isnan(now), self.share, now)
+        both = zip(fleet.service.tolist(), now.tolist(), strict=True)
+        return np.array([self._shares.get(j, share) for j, share in both])
 
     def _movers(self, fleet: Fleet, view: View) -> list[JobState]:
         """Running jobs that another service would suit clearly better: they leave and go there.
@@ -213,7 +219,8 @@ class Muxflow(Beside):
         sm = np.array([s.job.profile.solo.sm_activity_frac if s.job.profile.solo else 0.5 for s in jobs])
         busy = np.array([s.job.profile.solo.utilisation_frac if s.job.profile.solo else 0.95 for s in jobs])
         fill = np.array([s.job.profile.solo.occupancy_frac if s.job.profile.solo else 0.6 for s in jobs])
-        service = tuple(x[:, None] for x in (fleet.utilisation_frac, fleet.sm_activity_frac, fleet.sm_activity_frac))
+        active = np.where(np.isnan(fleet.sm_activity_frac), 0.5, fleet.sm_activity_frac)
+        service = tuple(x[:, None] for x in (fleet.utilisation_frac, active, active))
         offline = tuple(x[None, :] for x in (busy, sm, sm, fill))
         return beside("mps", (*service, 1.0), offline, shares[:, None])[0]
 
@@ -232,6 +239,11 @@ class Muxflow(Beside):
         names = ("utilisation_frac", "sm_activity_frac", "occupancy_frac", "memory_frac")
         columns = {n: [getattr(s, n) if s else np.nan for s in solos] for n in names}
         return {**columns, "iteration_s": [s.time_s if s else np.nan for s in solos]}
+
+
+def _saved(fleet: Fleet) -> dict[str, Any]:
+    columns = {f.name: getattr(fleet, f.name).tolist() for f in _COLUMNS}
+    return {**columns, "sm_activity_frac": [finite(x) for x in columns["sm_activity_frac"]]}
 
 
 def _fleet(saved: Mapping[str, Any], view: View) -> Fleet | None:
