@@ -239,9 +239,10 @@ def latencies(path: Path) -> dict[str, Any]:
     return found
 
 
-def write(folder: Path, name: str, value: Any) -> None:
+def write(folder: Path, name: str, value: Any, *, indent: int | None = 1) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text(json.dumps(value, indent=1, default=str) + "\n", encoding="utf-8")
+    text = json.dumps(value, indent=indent, separators=None if indent else (",", ":"), default=str)
+    (folder / name).write_text(text + "\n", encoding="utf-8")
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -54,10 +54,12 @@ def main() -> None:
         said.run(f"fairlead measure colocation {commands(*names)} --most 3 {seconds} --out colocation.json")
         said.text("Step time against GPUs, as far as this machine has them:")
         said.run(f"fairlead measure scaling {commands('resnet50')} {seconds} --out scaling.json")
-        said.text("The tables are what the simulator reads; sixty such jobs on one GPU, sharing it in either way:")
+        said.text(
+            "Profiles and tables are what the simulator reads; sixty such jobs on one GPU, sharing it in either way:"
+        )
         (options.out / "jobs.csv").write_text(trace(names))
         for way in ("sliced", "mps"):
-            table = f"--interference colocation.{way}.json"
+            table = f"--profiles colocation.profiles.toml --interference colocation.{way}.json"
             said.run(f"fairlead simulate --trace jobs.csv --cluster 1x1:H200 --policy eaco {table}")
     finally:
         said.write(options.out / "measuring.md")

@@ -194,7 +194,7 @@ def main() -> None:
         about = {"gpu": stage.gpu.name, "solo_step_ms": 1e3 * solo_step_s}
         about |= {name: getattr(options, name) for name in ("rate", "turn_s", "share", "slo_ms", "seed")}
     made = {**about, **made}
-    write(options.out, "paired.json", made)
+    write(options.out, "paired.json", made, indent=None)
     say(made)
 
 

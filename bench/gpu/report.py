@@ -13,7 +13,7 @@ import json
 import random
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +27,15 @@ def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def p99(values: Sequence[float]) -> float:
+    return quantile(values, 0.99)
+
+
+def quantile(values: Sequence[float], part: float) -> float:
     ordered = sorted(values)
-    at = 0.99 * (len(ordered) - 1)
+    at = part * (len(ordered) - 1)
     low = int(at)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (ordered[high] - ordered[low]) * (at - low)
-
-
-def spread(mine: Sequence[float], alone: Sequence[float]) -> tuple[float, float]:
-    """The middle 90 % of the p99's ratio over resampled requests."""
-    draw = random.Random(1)
-    found = sorted(p99(draw.choices(mine, k=len(mine))) / p99(draw.choices(alone, k=len(alone))) for _ in range(_DRAWS))
-    return found[int(0.05 * _DRAWS)], found[int(0.95 * _DRAWS)]
 
 
 def stalled(found: dict[str, Any]) -> str:
@@ -62,31 +59,44 @@ def stalled(found: dict[str, Any]) -> str:
     return markdown(heads, rows)
 
 
-def alternating(found: dict[str, Any]) -> str:
-    names = {
-        "alone": "nobody (both trainings stopped)",
-        "guard": "training, guarded, 90 % of the SMs",
-        "guard-all-sms": "training, guarded, all SMs",
-    }
-    alone = [x for x in found["alternating"]["alone"]["latency_ms"] if x is not None]
+def paired(found: dict[str, Any]) -> str:
+    names = {"alone": "nobody (the training stopped)", "guard": "training, guarded, 90 % of the SMs"}
+    turns: dict[str, dict[int, list[float]]] = {name: {} for name in names}
+    failed = dict.fromkeys(names, 0)
+    for turn in found["turns"]:
+        got = [x for x in turn["latency_ms"] if x is not None]
+        turns[turn["name"]][turn["pair"]] = got
+        failed[turn["name"]] += len(turn["latency_ms"]) - len(got)
+    each = [turn["step_ms"] for turn in found["turns"] if turn["name"] == "guard"]
+    kept = found["solo_step_ms"] * sum(1.0 / step_ms for step_ms in each) / len(each)
+    alone = pooled(turns["alone"], turns["alone"])
     rows = []
-    for key, one in found["alternating"].items():
-        got = [x for x in one["latency_ms"] if x is not None]
-        low, high = spread(got, alone)
-        rows.append(
-            (
-                names[key],
-                f"{one['steady']['requests']:,}",
-                str(one["steady"]["failed"]),
-                f"{one['steady']['p50_ms']:.2f}",
-                f"{one['steady']['p90_ms']:.2f}",
-                f"{one['steady']['p99_ms']:.2f}",
-                "" if key == "alone" else f"{p99(got) / p99(alone):.2f} ({low:.2f} to {high:.2f})",
-                "" if key == "alone" else f"{100 * one['training_kept_frac']:.0f} %",
-            )
-        )
+    for key, name in names.items():
+        mine = pooled(turns[key], turns[key])
+        figures = [f"{quantile(mine, part):.2f}" for part in (0.5, 0.9, 0.99)]
+        ratio = ""
+        if key == "guard":
+            low, high = spread(turns)
+            ratio = f"{p99(mine) / p99(alone):.3f} ({low:.3f} to {high:.3f})"
+        rows.append((name, f"{len(mine):,}", str(failed[key]), *figures, ratio, f"{100 * kept:.0f} %" if ratio else ""))
     heads = ("beside the service", "requests", "failed", "p50 ms", "p90 ms", "p99 ms", "p99 of alone", "training keeps")
     return markdown(heads, rows)
+
+
+def pooled(turns: dict[int, list[float]], pairs: Iterable[int]) -> list[float]:
+    return [x for pair in pairs for x in turns[pair]]
+
+
+def spread(turns: dict[str, dict[int, list[float]]]) -> tuple[float, float]:
+    """The middle 90 % of the p99s' ratio over resampled pairs of turns."""
+    draw = random.Random(1)
+    pairs = list(turns["alone"])
+    found = []
+    for _ in range(_DRAWS):
+        drawn = draw.choices(pairs, k=len(pairs))
+        found.append(p99(pooled(turns["guard"], drawn)) / p99(pooled(turns["alone"], drawn)))
+    found.sort()
+    return found[int(0.05 * _DRAWS)], found[int(0.95 * _DRAWS)]
 
 
 def blocks(found: dict[str, Any]) -> str:
@@ -139,22 +149,60 @@ def first(found: dict[str, Any]) -> str:
     return markdown(("beside the service", "p50 ms", "p99 ms", "p99 in the burst, ms", "training keeps"), rows)
 
 
-def burst(found: dict[str, Any]) -> str:
+def bursts(found: dict[str, Any]) -> str:
     rows = []
-    for key, name in (("burst_alone", "nobody"), ("burst_guard", "training, guarded, 90 % of the SMs")):
-        one = found[key]
-        parts = ("before", "first_second", "after_a_second", "afterwards")
-        rows.append((name, *(f"{one[part]['p99_ms']:.1f}" for part in parts)))
-    return markdown(("beside the service", "p99 before", "first second", "rest of the burst", "after it"), rows)
+    for key, name in (("alone", "nobody"), ("guard", "training, guarded, 90 % of the SMs")):
+        mine = [one for one in found["bursts"] if one["name"] == key]
+        cells = []
+        for part in ("before", "first_second", "rest", "after"):
+            got = [x for one in mine for x in one[part] if x is not None]
+            cells.append(f"{p99(got):.1f} ({len(got):,})")
+        failed = sum(
+            x is None for one in mine for part in ("before", "first_second", "rest", "after") for x in one[part]
+        )
+        rows.append((name, *cells, str(failed)))
+    heads = ("beside the service", "before", "first second", "rest of the burst", "after it", "failed")
+    return markdown(heads, rows)
 
 
 def rates(found: dict[str, Any]) -> str:
-    shown, last = [], None
-    for at_s, rate, latency_ms in found["burst_guard"]["rates"]:
-        if rate != last and (last is None or rate < last) and at_s >= -1.0:
-            shown.append((f"{at_s:+.2f}", f"{rate:.2f}", "" if latency_ms is None else f"{latency_ms:.1f}"))
-        last = rate
-    return markdown(("s since the burst began", "launch rate", "recent latency, ms"), shown[:8])
+    rows = []
+    for one in found["bursts"]:
+        if one["name"] != "guard":
+            continue
+        within = [row for row in one["rates"] if 0.0 <= row[0] <= 3.0]
+        halved = one["rate_halved_after_s"]
+        rows.append(
+            (
+                str(len(rows) + 1),
+                f"{max(latency or 0.0 for _, _, latency in within):.1f}",
+                "never" if halved is None else f"{halved:.1f} s",
+                f"{min(rate for _, rate, _ in within):.2f}",
+                f"{100 * found['solo_step_ms'] / one['step_ms']:.0f} %",
+            )
+        )
+    heads = ("burst", "highest recent latency, ms", "rate halved after", "lowest rate", "training keeps meanwhile")
+    return markdown(heads, rows)
+
+
+def together(found: dict[str, Any]) -> str:
+    ways = {"alone": "alone", "sliced": "taking turns", "mps": "MPS"}
+    alone = {run["names"][0]: run["step_s"][0] for run in found["runs"] if run["way"] == "alone"}
+    rows = []
+    for run in found["runs"]:
+        kept = [min(alone[name] / step_s, 1.0) for name, step_s in zip(run["names"], run["step_s"], strict=True)]
+        rows.append(
+            (
+                " + ".join(run["names"]),
+                ways[run["way"]],
+                ", ".join(f"{1e3 * step_s:.1f}" for step_s in run["step_s"]),
+                ", ".join(f"{100 * part:.0f} %" for part in kept),
+                f"{100 * run['means']['utilisation_frac']:.0f} %",
+                f"{run['watts']:.0f}",
+                f"{run['joules_per_step']:.2f}",
+            )
+        )
+    return markdown(("jobs", "how", "ms a step", "of their speed alone", "utilisation", "W", "J a step"), rows)
 
 
 def quota(found: dict[str, Any]) -> str:
@@ -231,11 +279,12 @@ def doctor(found: dict[str, Any]) -> str:
 TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "doctor": ("machine.json", doctor),
     "stalled": ("stalled.json", stalled),
-    "alternating": ("alternating.json", alternating),
+    "paired": ("paired.json", paired),
     "blocks": ("guarded.json", blocks),
     "first": ("guarded-first.json", first),
-    "burst": ("alternating.json", burst),
-    "rates": ("alternating.json", rates),
+    "bursts": ("paired.json", bursts),
+    "rates": ("paired.json", rates),
+    "together": ("colocation.json", together),
     "quota": ("quota.json", quota),
     "cost": ("quota.json", cost),
     "kills": ("kills.json", kills),

@@ -17,7 +17,8 @@ from fairlead.measure.applications import load_applications
 from fairlead.model.cluster import Cluster, Rental, parse_rental
 from fairlead.model.files import load_cluster, load_variability
 from fairlead.model.interference import BUILT_IN, Interference, built_in, load_interference, save_interference
-from fairlead.model.profile import Locality
+from fairlead.model.profile import Locality, Profile
+from fairlead.model.profile_json import load_profiles
 from fairlead.model.service_files import load_services
 from fairlead.model.training import Training
 from fairlead.sim.carbon import parse_carbon
@@ -43,6 +44,8 @@ class Options(TypedDict, total=False):
     """Of all that is random."""
     rent: str | Rental | None
     """The cluster's nodes are rented on these terms: `default`, or some of `boot=120,minimum=60,step=1` in seconds."""
+    profiles: str | Path | None
+    """A TOML file of what is known of applications, as `measure colocation` writes one."""
     applications: str | Path | Mapping[str, Training] | None
     """How applications train, epoch by epoch: a folder in the layout of Pollux's measurements, or a csv."""
     services: str | Path | None
@@ -203,6 +206,9 @@ def _runs(
     if isinstance(known, str | Path):
         known = load_applications(known)
     read = _read(trace, options.get("skip_bad_rows", False), options.get("wrap", True))
+    profiles = options.get("profiles")
+    if profiles is not None:
+        read = _profiled(read, load_profiles(Path(profiles)))
     if known is not None:
         read = _trained(read, known, cluster)
     services = options.get("services")
@@ -239,6 +245,17 @@ def _table(name: str | Path) -> Interference:
     if not path.exists() and not path.suffix:
         raise InputError(f"unknown table {str(name)!r}", hint=f"{did_you_mean(str(name), BUILT_IN)}, or a file")
     return load_interference(path)
+
+
+def _profiled(trace: Trace, known: Sequence[Profile]) -> Trace:
+    """The trace with these profiles of its applications, whatever the case of their names."""
+    by_name = {profile.name.lower(): profile for profile in known}
+    used = trace.frame["model"].unique().to_list()
+    found = {model: replace(by_name[model.lower()], name=model) for model in used if model.lower() in by_name}
+    notes = []
+    if unused := sorted(p.name for p in known if p.name.lower() not in {model.lower() for model in found}):
+        notes.append(f"no job of the trace uses these profiles: {', '.join(unused)}")
+    return replace(trace, profiles={**trace.profiles, **found}, notes=(*trace.notes, *notes))
 
 
 def _trained(trace: Trace, known: Mapping[str, Training], cluster: Cluster) -> Trace:

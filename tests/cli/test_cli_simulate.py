@@ -88,3 +88,16 @@ def test_a_variability_file_slows_the_jobs_down(fairlead: Fairlead, trace_file: 
     scores.write_text(json.dumps({"gpus": [{"gpu": n, "A": 2.0} for n in range(4)]}))
     options = ("simulate", "--trace", trace_file, "--cluster", "1x4", "--json", "--variability", scores)
     assert json.loads(fairlead(*options).stdout)["makespan_s"] == 380
+
+
+def test_profiles_from_a_file_are_those_of_the_jobs(fairlead: Fairlead, trace_file: Path, tmp_path: Path) -> None:
+    profiles = tmp_path / "profiles.toml"
+    profiles.write_text('[[profile]]\nname = "GENERIC"\nactivity_frac = 1.0\n\n[[profile]]\nname = "other"\n')
+    options = ("simulate", "--trace", trace_file, "--cluster", "1x4", "--json")
+    before, after = fairlead(*options), fairlead(*options, "--profiles", profiles)
+    assert json.loads(after.stdout)["energy_j"] > json.loads(before.stdout)["energy_j"]
+    assert "no job of the trace uses these profiles: other" in after.stderr
+    profiles.write_text("[[profile]]\nactivity_frac = 2.0\n")
+    wrong = fairlead(*options, "--profiles", profiles)
+    assert wrong.exit_code == 2
+    assert "profile 1: name" in wrong.stderr

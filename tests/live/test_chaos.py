@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from fairlead import whatif
 from fairlead.live import memory
-from fairlead.live.engine import AttemptState, Progress
+from fairlead.live.engine import AttemptState, GpuReading, Progress
 from fairlead.live.picture import snapshot
 from fairlead.model.cluster import parse_shape
 from tests.live.storm import POLICIES, Storm
@@ -303,6 +304,37 @@ def test_a_snapshot_takes_jobs_that_came_before_the_clock_was_saved(make_storm: 
     storm.submit(JOB)
     storm.kill_all(0)
     assert snapshot(storm.controller).jobs[0].since_s == storm.controller.desk.view.now_s == 0.0
+
+
+@pytest.mark.parametrize("busy_frac", [None, 0.2])
+def test_work_beside_a_service_is_foreseen_by_what_is_metered_of_it(
+    make_storm: MakeStorm, busy_frac: float | None
+) -> None:
+    storm = make_storm("muxflow")
+    storm.engine.cluster = parse_shape("1x1")
+    storm.kill_all(0)
+    storm.submit(SERVICE)
+    storm.engine.read(GpuReading(0, accepts_offline=False))
+    turns(storm)
+    storm.submit(JOB)
+    storm.submit(JOB)
+    known = GpuReading(
+        0, accepts_offline=False, service_utilisation_frac=busy_frac, service_sm_activity_frac=busy_frac
+    )  # fmt: skip
+    storm.engine.read(known)
+    turns(storm)
+    assert state(storm, 2) == state(storm, 3) == "waiting"
+    found = {job.id: job for job in whatif.predict(snapshot(storm.controller)).jobs}
+    assert found[2].wait_s is not None
+    assert found[3].start_s is not None
+    assert found[2].end_s is not None
+    assert found[3].start_s >= found[2].end_s, "one at a time beside a service"
+
+    storm.engine.read(replace(known, accepts_offline=True))
+    turns(storm, 8, 30.0)
+    assert state(storm, 2) == "running"
+    share = storm.controller.desk.view.running[2].sm_share
+    assert share == pytest.approx(0.5 if busy_frac is None else 1.0 - 0.2 - 0.05), "as metered since"
 
 
 def test_who_is_displaced_and_worth_more_as_one_that_waits_displaces_in_turn() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from fairlead.measure import import_runs
 from fairlead.measure.on_gpu import kernels, trials
 from fairlead.measure.on_gpu.trials import Watching
 from fairlead.measure.on_gpu.variability import CLASSES, measure_here, time_gpu
-from fairlead.measure.on_gpu.watched import Command, watch
+from fairlead.measure.on_gpu.watched import Command, Watched, watch
 from fairlead.model.interference import Interference
+from fairlead.model.profile import GENERIC
+from fairlead.model.profile_json import load_profiles, profiles_as_toml
 from fairlead.node.fake import FakeMeter
 from fairlead.policy.sizing.types_file import load_types
 
@@ -48,6 +51,23 @@ def test_jobs_alone_and_together_make_an_interference_table() -> None:
     assert names == ("a", "b")
     assert all(0.3 < speed <= 1.0 for speed in measured.speeds)
     assert len(Interference.from_dict(json.loads(json.dumps(table.to_dict())))) == 1
+
+
+def test_what_a_command_used_alone_is_a_profile(tmp_path: Path) -> None:
+    means: dict[str, float | None] = {
+        "utilisation_frac": 0.8, "sm_activity_frac": 0.3, "sm_occupancy_frac": 0.2, "dram_activity_frac": 0.25,
+        "memory_used_mib": 14_000.0,
+    }  # fmt: skip
+    alone = trials.Trial(('an "odd" name',), "alone", Watched(3.0, (150.0,), 1200.0, means))
+    made = trials.profile(alone, 140_000.0, {"widths": [1.0, 2.0], "speedups": [1.0, 1.8]})
+    assert (made.activity_frac, made.memory_mib, made.speedup(2)) == (0.8, 14_000.0, 1.8)
+    assert made.solo is not None
+    assert made.solo.memory_frac == pytest.approx(0.1)
+    path = tmp_path / "profiles.toml"
+    path.write_text(profiles_as_toml([made, GENERIC]), encoding="utf-8")
+    assert load_profiles(path) == [made, GENERIC]
+    unknown = trials.Trial(("a",), "alone", Watched(3.0, (150.0,), None, dict.fromkeys(means)))
+    assert trials.profile(unknown, 140_000.0) == replace(GENERIC, name="a")
 
 
 def test_scaling_gives_what_a_job_type_needs(tmp_path: Path) -> None:

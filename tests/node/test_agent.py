@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import tempfile
@@ -337,3 +338,17 @@ def test_what_goes_wrong_once_does_not_stop_the_agent(world: World, monkeypatch:
         time.sleep(0.02)
     stopping.set()
     thread.join()
+
+
+@pytest.mark.parametrize(("uid", "is_for_all"), [(0, True), (1000, False)])
+def test_under_root_one_mps_server_is_for_the_jobs_of_all_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uid: int, is_for_all: bool
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    world = World(tmp_path)
+    try:
+        mps = world.agent.seat(GPU).mps
+        assert mps is not None
+        assert mps.multiuser is is_for_all
+    finally:
+        world.agent.close()

@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 
 from fairlead.errors import InputError
+from fairlead.node import nvml, server, shim
+from fairlead.node.fake import FakeMeter
 from fairlead.node.launcher import Launcher
 from fairlead.node.processes import is_running, send
 from fairlead.node.server import socket_path
@@ -207,3 +209,16 @@ def test_settings_that_are_wrong_are_told_to_whoever_starts_it(agent: Agent) -> 
 def test_a_folder_with_too_long_a_path_is_refused() -> None:
     with pytest.raises(InputError, match="a socket's path has at most 107"):
         socket_path(Path("/tmp") / ("x" * 100))
+
+
+@pytest.mark.skipif(shim.find_compiler() is None, reason="needs a C compiler")
+def test_the_shim_is_where_jobs_of_other_users_can_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "NvmlMeter", lambda: FakeMeter(1))
+    options = server.parser().parse_args(["--folder", str(tmp_path)])
+    _, library = server._meter_and_library(tmp_path, options)
+    assert library is not None
+    assert library.is_relative_to(tmp_path)
+    for one in (library, *library.parents):
+        if one == tmp_path:
+            break
+        assert one.stat().st_mode & 0o005 == 0o005, one

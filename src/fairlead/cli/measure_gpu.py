@@ -15,6 +15,7 @@ from fairlead.errors import InputError
 if TYPE_CHECKING:
     from fairlead.measure.on_gpu.trials import Watching
     from fairlead.measure.on_gpu.watched import Command
+    from fairlead.model.profile import Profile
 
 CommandsOption = Annotated[
     list[str], typer.Option("--command", metavar="NAME=COMMAND", help="What to run; prints a line per step. Repeat it.")
@@ -66,7 +67,7 @@ def colocation(
     warm_steps: WarmOption = 20,
     json: options.JsonOption = False,
 ) -> None:
-    """Jobs alone and together: step times, watts, joules a step; an interference table for each way of sharing."""
+    """Jobs alone and together: step times, watts, joules a step; profiles, and a table for each way of sharing."""
     from tempfile import TemporaryDirectory
 
     from fairlead.measure.on_gpu import trials
@@ -88,7 +89,9 @@ def colocation(
     for way in ("sliced", "mps") if mps else ("sliced",):
         written[way] = out.with_suffix(f".{way}.json")
         written[way].write_text(_dumps(trials.interference(found, way).to_dict()), encoding="utf-8")
-    report = {"tables": written, "runs": [trial.as_json() for trial in found]}
+    room_mib = meter.gpus[gpu].memory_total_mib
+    known = [trials.profile(trial, room_mib) for trial in found if trial.way == "alone"]
+    report = {"tables": written, "profiles": _profiles(out, known), "runs": [trial.as_json() for trial in found]}
     out.write_text(_dumps(report), encoding="utf-8")
     for path in written.values():
         say("wrote", f"{path} (for --interference)")
@@ -112,13 +115,25 @@ def scaling(
         wanted = [int(word) for word in widths.split(",")] if widths else _doubling(len(meter.gpus))
     except ValueError:
         raise InputError(f"--widths {widths}: expected whole numbers, by commas") from None
-    types = []
+    types, known = [], []
     for one in _commands(command):
         found = trials.scaling(one, meter, _watching(step, seconds, warm_steps), wanted)
         steps = [{"gpus": width, **trial.as_json()} for width, trial in found]
-        types.append({"name": one.name, **trials.speedups(found), "runs": steps})
+        curve = trials.speedups(found)
+        types.append({"name": one.name, **curve, "runs": steps})
+        known.append(trials.profile(found[0][1], meter.gpus[0].memory_total_mib, curve))
+    _profiles(out, known)
     out.write_text(_dumps({"types": types}), encoding="utf-8")
     _done(out, {"types": types}, json)
+
+
+def _profiles(out: Path, known: list[Profile]) -> Path:
+    from fairlead.model.profile_json import profiles_as_toml
+
+    path = out.with_suffix(".profiles.toml")
+    path.write_text(profiles_as_toml(known), encoding="utf-8")
+    say("wrote", f"{path} (for --profiles)")
+    return path
 
 
 def _meter(gpu: int) -> tuple[Any, str]:

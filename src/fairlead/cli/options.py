@@ -59,6 +59,15 @@ RentOption = Annotated[
         rich_help_panel=_INPUT,
     ),
 ]
+ProfilesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--profiles",
+        metavar="FILE",
+        help="What is known of applications: a TOML file, as `fairlead measure colocation` writes one.",
+        rich_help_panel=_INPUT,
+    ),
+]
 ApplicationsOption = Annotated[
     Path | None,
     typer.Option(

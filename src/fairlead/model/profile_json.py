@@ -6,8 +6,9 @@ How an application trains epoch by epoch (`Profile.training`) is a table of its 
 from __future__ import annotations
 
 import itertools
+import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,7 +18,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from fairlead.errors import InputError
 from fairlead.model.contention import Solo
 from fairlead.model.files import first_problem, read_text
-from fairlead.model.profile import Amdahl, Power, Profile, Table
+from fairlead.model.profile import GENERIC, Amdahl, Power, Profile, Table
 from fairlead.model.service import DailyLoad, Service, TableLoad
 
 _CURVES = (Power, Amdahl, Table)
@@ -99,6 +100,25 @@ def load_profiles(path: Path) -> list[Profile]:
         if names.count(name) > 1:
             raise InputError(f"{path}: two profiles are called {name!r}")
     return made
+
+
+def profiles_as_toml(profiles: Iterable[Profile]) -> str:
+    """What `load_profiles` reads: of each the name, and what differs from `GENERIC`."""
+    plain = _ADAPTER.dump_python(_Written(GENERIC.name), mode="json")
+    tables = []
+    for profile in profiles:
+        whole = profile_as_dict(profile)
+        told = {name: value for name, value in whole.items() if name == "name" or value != plain[name]}
+        tables.append("\n".join(["[[profile]]", *(f"{name} = {_toml(value)}" for name, value in told.items())]))
+    return "\n\n".join(tables) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{name} = {_toml(one)}" for name, one in value.items() if one is not None) + " }"
+    if isinstance(value, list):
+        return f"[{', '.join(_toml(one) for one in value)}]"
+    return json.dumps(value)  # strings and numbers are written alike
 
 
 def _check(found: _Written, where: str) -> None:

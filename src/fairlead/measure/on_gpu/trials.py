@@ -9,7 +9,9 @@ from typing import Any
 
 from fairlead.errors import InputError
 from fairlead.measure.on_gpu.watched import Command, Watched, watch
+from fairlead.model.contention import Solo
 from fairlead.model.interference import Interference
+from fairlead.model.profile import GENERIC, Profile, Table
 from fairlead.node.meter import Meter
 from fairlead.node.mps import MpsDaemon
 
@@ -97,6 +99,24 @@ def interference(trials: Sequence[Trial], way: str) -> Interference:
             ]
             table.record(trial.names, speeds, trial.seen.means["utilisation_frac"])
     return table
+
+
+def profile(trial: Trial, room_mib: float, curve: Mapping[str, Sequence[float]] | None = None) -> Profile:
+    """What one command used of a GPU alone, and how it grows with GPUs, where that was measured."""
+    means = trial.seen.means
+    busy, active, memory_mib = means["utilisation_frac"], means["sm_activity_frac"], means["memory_used_mib"]
+    occupied, bandwidth = means["sm_occupancy_frac"], means["dram_activity_frac"]
+    found = replace(GENERIC, name=trial.names[0])
+    if busy is not None:
+        found = replace(found, activity_frac=busy)
+    if memory_mib is not None:
+        found = replace(found, memory_mib=memory_mib)
+    if busy is not None and active is not None and occupied is not None and bandwidth is not None and memory_mib:
+        solo = Solo(busy, active, occupied, bandwidth, memory_mib / room_mib, trial.seen.step_s[0])
+        found = replace(found, solo=solo)
+    if curve is not None and len(curve["widths"]) > 1:
+        found = replace(found, speedup=Table(tuple(curve["widths"]), tuple(curve["speedups"])))
+    return found
 
 
 def scaling(command: Command, meter: Meter, watching: Watching, widths: Sequence[int]) -> list[tuple[int, Trial]]:

@@ -20,7 +20,7 @@ from fairlead.node.tail import Tail
 
 _LOOK_S = 0.05
 _STOP_S = 20.0
-_MEANS = ("utilisation_frac", "sm_activity_frac", "sm_occupancy_frac", "dram_activity_frac")
+_MEANS = ("utilisation_frac", "sm_activity_frac", "sm_occupancy_frac", "dram_activity_frac", "memory_used_mib")
 
 
 @dataclass(frozen=True, slots=True)
