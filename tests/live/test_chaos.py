@@ -337,6 +337,32 @@ def test_work_beside_a_service_is_foreseen_by_what_is_metered_of_it(
     assert share == pytest.approx(0.5 if busy_frac is None else 1.0 - 0.2 - 0.05), "as metered since"
 
 
+def test_who_was_evicted_beside_a_service_comes_back_when_its_back_off_ends(make_storm: MakeStorm) -> None:
+    storm = make_storm("muxflow")
+    storm.engine.cluster = parse_shape("1x1")
+    storm.kill_all(0)
+    storm.submit(SERVICE)
+    storm.engine.read(GpuReading(0))
+    turns(storm)
+    storm.submit(JOB)
+    turns(storm)
+    assert state(storm, 2) == "running"
+    storm.be_evicted(sorted(storm.engine.running).index((2, 1)))
+    turns(storm)
+    assert state(storm, 2) == "waiting"
+    storm.hands.now_s += 30.0
+    storm.submit(JOB)
+    turns(storm)
+    assert state(storm, 3) == "running"
+    storm.finish(sorted(storm.engine.running).index((3, 1)))
+    storm.hands.now_s += 28.0
+    turns(storm)
+    assert (state(storm, 2), state(storm, 3)) == ("waiting", "finished")
+    storm.hands.now_s += 3.0
+    turns(storm)
+    assert state(storm, 2) == "running"
+
+
 def test_who_is_displaced_and_worth_more_as_one_that_waits_displaces_in_turn() -> None:
     story = [
         ("go_away", 667), ("turn", 0), ("submit", 433), ("pass_time", 193), ("turn", 179), ("submit", 977),

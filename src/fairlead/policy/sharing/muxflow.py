@@ -24,7 +24,7 @@ from fairlead.policy.view import Fleet, JobState, View
 Floats = NDArray[np.float64]
 _LEAST_SHARE, _MOST_SHARE = 0.1, 0.9
 _RETRY_S = 60.0
-"""GPUs that do not accept offline work, and jobs that stay away after an eviction, are asked for again after this."""
+"""GPUs that do not accept offline work are asked for again after this."""
 _NEVER = float("inf")
 _COLUMNS = fields(Fleet)
 _TYPES = {"accepts": np.bool_, "gpu": np.int64, "service": np.int64, "offline": np.int64}
@@ -114,8 +114,8 @@ class Muxflow(Beside):
             return
         waiting = self.candidates(queue, 2 * len(places) + 16)
         ready = [s for s in waiting if self._is_ready(s, view)]
-        if len(ready) < len(waiting):
-            self._retry_s = min(self._retry_s, view.now_s + _RETRY_S)
+        back_s = [at_s for s in waiting if (at_s := self._backoff.ready_s(s.job.id)) > view.now_s]
+        self._retry_s = min([self._retry_s, *back_s])
         if not ready:
             return
         open_now = self.part(fleet, np.array(places))
