@@ -16,43 +16,30 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairlead.errors import FairleadError, InputError, RunError
-from fairlead.node import survey
+from fairlead.node import accounts, survey
 from fairlead.node.comebacks import Comebacks
 from fairlead.node.ends import Ends
 from fairlead.node.energy import Energy
+from fairlead.node.journal import Event, Journal
 from fairlead.node.latency import SocketSource, Source
 from fairlead.node.launcher import Launcher
+from fairlead.node.leaving import Leaving
 from fairlead.node.mending import MendingConfig
 from fairlead.node.meter import Meter
 from fairlead.node.mps import CONTROL, MpsDaemon
-from fairlead.node.page import GpuOrder
 from fairlead.node.seats import Seat, Seats
-from fairlead.node.shares import shares, with_shares
 from fairlead.node.spec import JobSpec
 from fairlead.node.survey import Survey
 from fairlead.node.tenants import Tenant, Tenants
 from fairlead.node.workers import Workers
-from fairlead.policy.guarding import Action, Eviction, GuardConfig, Remedy, State
+from fairlead.policy.guarding import GuardConfig, Remedy, State
 
-_MOST_EVENTS = 20_000
 _IDLE_FRAC = 0.6
 """Of the longest time between two samples that is no gap to the guard."""
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something that happened, for logs."""
-
-    at_s: float
-    gpu: str
-    what: str
-    """One kebab-case word."""
-    job_id: str = ""
-    about: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +75,13 @@ class Agent:
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
         self.config = config or AgentConfig()
-        self.events: list[Event] = []
         self.energy: dict[tuple[str, int], Energy] = {}
         """Of attempts that are over."""
         self.lock = threading.Condition()
         """Held while anything changes; hold it to look at several things at once. Notified with every event."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-        self._folder, self._meter, self._clock, self._on_event = folder, meter, clock, on_event
+        self._folder, self._meter, self._clock = folder, meter, clock
+        self._journal = Journal(self.lock, clock, on_event)
         self._tenants = Tenants(folder, Launcher(folder / "jobs"), library)
         self._sources = [SocketSource(self._tenants.socket, clock), *sources]
         c = self.config
@@ -104,10 +91,16 @@ class Agent:
         self._looked_s = float("-inf")
         self._jobs: dict[str, Tenant] = {}
         self._seats = Seats(folder, meter, c.guard, c.mending, self._daemon, clock())
+        self._leaving = Leaving(c.guard.eviction, self._tenants, self._seats, self._workers, self._journal)
         for tenant in self._tenants.adopt():
             self._join(tenant, "adopted")
 
     # ---- what others ask of it ----
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """What it has told, the oldest first; those of long ago are forgotten."""
+        return self._journal.events
 
     @property
     def launcher(self) -> Launcher:
@@ -189,7 +182,7 @@ class Agent:
                 self.tick()
                 then()
             except Exception as error:  # whatever it is: a service without an agent is worse
-                self._tell_of(Event(self._clock(), "", "agent-error", about=f"{type(error).__name__}: {error}"))
+                self._journal.tell("agent-error", f"{type(error).__name__}: {error}")
             now_s, period_s = self._clock(), self._period_s()
             # What was late is not caught up on, and who was woken early is not late the next time.
             due_s = min(max(due_s + period_s, now_s), now_s + period_s)
@@ -247,8 +240,8 @@ class Agent:
             for tenant in seat.tenants.values():
                 tenant.publish(order, seat.uuid)
         for tenant in list(self._jobs.values()):
-            if tenant.eviction is not None:
-                self._step(tenant, now_s)
+            if tenant.eviction is not None and self._leaving.go_on(tenant, now_s):
+                self._looked_s = float("-inf")  # the next look counts its energy and deals with its end
         if is_full:
             self._looked_s = now_s
             for seat in self._seats:
@@ -274,9 +267,11 @@ class Agent:
         now_s = self._clock()
         if seat.is_mending:
             return
-        self._account(seat, found, now_s)
+        for change in accounts.count(seat, found, now_s):
+            self._journal.tell_gpu(seat, "state", about=f"{change.before} to {change.after}: {change.reason}")
+            self._seats.save_guards()
         for fault in seat.keeper.faults(seat.xids, found.lines):
-            self._tell(seat, "fault", about=f"{fault.remedy}: {fault.what}")
+            self._journal.tell_gpu(seat, "fault", about=f"{fault.remedy}: {fault.what}")
             if fault.remedy is not Remedy.DISABLE:
                 seat.mending.suspect(fault.what, now_s)
         seat.xids.clear()
@@ -294,83 +289,12 @@ class Agent:
                     self._leave(tenant, str(guard.state))
         self._start_waiting(now_s)
 
-    def _account(self, seat: Seat, found: Survey, now_s: float) -> None:
-        """Who used what since the survey before: for the guard, and in joules."""
-        sample = seat.sample
-        if sample is None:
-            return
-        charged = {}
-        passed_s, seat.accounted_s = now_s - seat.accounted_s, now_s
-        for name, tenant in seat.tenants.items():
-            tenant.pids = found.pids.get(name) or tenant.pids  # what a job used just before its end is its own
-            before, after = tenant.charged_s, found.charged_s.get(name)
-            tenant.charged_s = after
-            if before is not None and after is not None:
-                charged[name] = max(after - before, 0.0) / passed_s
-        jobs = {name: tenant.pids for name, tenant in seat.tenants.items()}
-        known = seat.shares = shares(sample, jobs, charged)
-        for change in seat.keeper.second(sample, now_s, known):
-            self._tell(seat, "state", about=f"{change.before} to {change.after}: {change.reason}")
-            self._seats.save_guards()
-        seat.energy.advance(with_shares(sample, jobs, known), jobs)
-
-    def _charge_so_far(self) -> None:
-        for sample in self._meter.read():
-            seat = self._seats[sample.uuid]
-            seat.sample = sample
-            seat.xids += sample.xids or ()
-            jobs = {name: tenant.pids for name, tenant in seat.tenants.items()}
-            known = {**shares(sample, jobs, {}), **seat.shares}
-            seat.energy.advance(with_shares(sample, jobs, known), jobs)
-
     # ---- leaving ----
 
     def _leave(self, tenant: Tenant, reason: str, grace_s: float | None = None) -> None:
-        config = self.config.guard.eviction
-        if tenant.page is None:
-            config = replace(config, freeze_s=0.0)  # nobody there who could freeze
-        if grace_s is not None:
-            config = replace(config, term_grace_s=max(grace_s, 0.01))
-        if tenant.eviction is None:
-            tenant.eviction, tenant.reason = Eviction(config), reason
-            self._tell_job(tenant, "stopping" if tenant.is_asked_to_go else "evicting", reason)
-        elif grace_s is not None and config.term_grace_s < tenant.eviction.config.term_grace_s:
-            tenant.eviction.config = config
-        self._step(tenant, self._clock())
+        if self._leaving.begin(tenant, reason, self._clock(), grace_s):
+            self._looked_s = float("-inf")
         self._ends.call()
-
-    def _step(self, tenant: Tenant, now_s: float) -> None:
-        assert tenant.eviction is not None
-        while True:
-            exited = self._tenants.over(tenant)
-            step = tenant.eviction.next(now_s, exited=exited, client_gone=tenant.client_gone)
-            if step.done:
-                self._looked_s = float("-inf")  # the next look counts its energy and deals with its end
-            if step.action is None:
-                return
-            self._tell_job(tenant, str(step.action))
-            self._carry_out(tenant, step.action)
-
-    def _carry_out(self, tenant: Tenant, action: Action) -> None:
-        launcher = self._tenants.launcher
-        match action:
-            case Action.FREEZE:
-                for gpu in tenant.spec.gpus:
-                    tenant.publish(GpuOrder(), gpu)  # one that is to leave is told to freeze
-            case Action.SIGTERM:
-                self._tenants.ask_to_leave(tenant)
-            case Action.TERMINATE_CLIENT:
-                tenant.client_gone = None
-                mps = self._seats.mps_of(tenant.spec)
-
-                def gone(done: Future[bool]) -> None:
-                    tenant.client_gone = done.exception() is None and done.result()
-
-                self._workers.do(lambda: _terminate(tenant, launcher, mps), gone)
-            case Action.SIGKILL:
-                self._workers.do(lambda: launcher.kill(*tenant.key), lambda done: None)
-            case Action.CALL_OPERATOR:
-                pass  # it was told as an event
 
     def _ended(self, tenant: Tenant, now_s: float) -> str | None:
         """No process of it is left. Gives why MPS must be restarted, if it must."""
@@ -381,7 +305,7 @@ class Agent:
         self.energy[tenant.key] = self._seats.leave(tenant)
         self._ends.drop(tenant.key)
         self._tenants.forget(tenant)
-        self._tell_job(tenant, "ended", f"{status.reason} {status.exit_code}")
+        self._journal.tell_job(tenant, "ended", f"{status.reason} {status.exit_code}")
         seat = self._seats.under(tenant)[0]
         if tenant.is_asked_to_go:
             seat.mending.forget(name)
@@ -391,7 +315,7 @@ class Agent:
             reason = seat.mending.ended(name, now_s)
         by_itself = reason is None and tenant.eviction is None
         if not self._comebacks.ended(tenant, status, now_s, by_itself=by_itself):
-            self._tell_job(tenant, "given-up", f"{self.config.most_failures} failures in a row")
+            self._journal.tell_job(tenant, "given-up", f"{self.config.most_failures} failures in a row")
         return reason
 
     # ---- starting ----
@@ -410,7 +334,7 @@ class Agent:
         self._jobs[name] = tenant
         tenant.pid = launcher.status(*tenant.key).pid
         tenant.pids = set() if tenant.pid is None else {tenant.pid}
-        self._charge_so_far()  # what was used before it came is not its own
+        accounts.charge_so_far(self._seats, self._meter.read())  # what was used before it came is not its own
         self._seats.join(tenant)
         if spec.is_service and self._seats.mps_of(spec) is not None:
             seats[0].mending.started(name, self._clock())
@@ -419,14 +343,14 @@ class Agent:
             self._looked_s = float("-inf")  # it has ended already
         else:
             self._ends.add(tenant.key, descriptor)
-        self._tell_job(tenant, what)
+        self._journal.tell_job(tenant, what)
 
     def _start_waiting(self, now_s: float) -> None:
         for spec, attempt in self._comebacks.ready(now_s, self._accepts):
             try:
                 self._start(spec, attempt)
             except (FairleadError, OSError) as error:
-                self._tell(self._seats[spec.gpus[0]], "start-failed", about=f"{spec.job_id}: {error}")
+                self._journal.tell_gpu(self._seats[spec.gpus[0]], "start-failed", about=f"{spec.job_id}: {error}")
                 self._comebacks.wait(spec, attempt + 1)
 
     def _accepts(self, spec: JobSpec) -> bool:
@@ -443,7 +367,7 @@ class Agent:
             return
         seat.is_mending = True
         now_s, mps, launcher = self._clock(), seat.mps, self._tenants.launcher
-        self._tell(seat, "mps-restart", about=reason)
+        self._journal.tell_gpu(seat, "mps-restart", about=reason)
         seat.keeper.guard.mps_restart(now_s, "begun")
         clients = [tenant for tenant in seat.tenants.values() if tenant.spec.is_mps_client]
 
@@ -457,7 +381,9 @@ class Agent:
             later_s, seat.is_mending = self._clock(), False
             error = done.exception()
             seat.keeper.guard.mps_restart(later_s, "done" if error is None else "failed")
-            self._tell(seat, "mps-restarted" if error is None else "mps-restart-failed", about=str(error or ""))
+            self._journal.tell_gpu(
+                seat, "mps-restarted" if error is None else "mps-restart-failed", about=str(error or "")
+            )
             self._seats.save_guards()
             for tenant in clients:
                 if self._tenants.over(tenant):
@@ -483,26 +409,3 @@ class Agent:
         if job_id not in self._jobs:
             raise InputError(f"job {job_id} is not on this machine")
         return self._jobs[job_id]
-
-    def _tell(self, seat: Seat, what: str, about: str = "") -> None:
-        self._tell_of(Event(self._clock(), seat.uuid, what, about=about))
-
-    def _tell_job(self, tenant: Tenant, what: str, about: str = "") -> None:
-        self._tell_of(Event(self._clock(), tenant.spec.gpus[0], what, tenant.spec.job_id, about))
-
-    def _tell_of(self, event: Event) -> None:
-        with self.lock:
-            self.events.append(event)
-            if len(self.events) > _MOST_EVENTS:
-                del self.events[: _MOST_EVENTS // 2]
-            if self._on_event is not None:
-                self._on_event(event)
-            self.lock.notify_all()
-
-
-def _terminate(tenant: Tenant, launcher: Launcher, mps: MpsDaemon | None) -> bool:
-    """Have MPS take its processes off the GPU; True also where none of them is a client."""
-    if mps is not None:
-        for process in launcher.processes(*tenant.key):
-            mps.terminate(process.pid)
-    return True

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fairlead.errors import InputError, RunError
-from fairlead.node.agent import Agent, AgentConfig, Event
+from fairlead.node.agent import Agent, AgentConfig
 from fairlead.node.asleep import Sleep
 from fairlead.node.attempts import Attempt, AttemptBook, Farewell
 from fairlead.node.energy import Energy
+from fairlead.node.journal import Event
 from fairlead.node.meter import Meter, info_as_json
 from fairlead.node.order import Order, name_of
 from fairlead.node.processes import process
