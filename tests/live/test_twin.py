@@ -55,31 +55,31 @@ class World:
         return self.view.running.get(number) or self.view.waiting[number]
 
     def done(self, state: JobState) -> int:
-        return self.simulation.done(self.of(state))
+        return self.simulation.answers.done(self.of(state))
 
     def next_end_s(self, state: JobState) -> float:
-        return self.simulation.next_end_s(self.of(state))
+        return self.simulation.answers.next_end_s(self.of(state))
 
     def left_s(self, state: JobState) -> float:
-        return self.simulation.left_s(self.of(state))
+        return self.simulation.answers.left_s(self.of(state))
 
     def kept_speed(self, state: JobState) -> float:
-        return self.simulation.kept_speed(self.of(state))
+        return self.simulation.answers.kept_speed(self.of(state))
 
     def utilisation(self, gpu: int) -> float:
-        return self.simulation.utilisation(gpu)
+        return self.simulation.answers.utilisation(gpu)
 
     def report(self, state: JobState) -> Report | None:
-        return self.simulation.report(self.of(state))
+        return self.simulation.answers.report(self.of(state))
 
     def paid_gpu_s(self) -> float:
-        return self.simulation.paid_gpu_s()
+        return self.simulation.answers.paid_gpu_s()
 
     def remaining_s(self, state: JobState) -> float:
-        return self.simulation.remaining_s(self.of(state))
+        return self.simulation.answers.remaining_s(self.of(state))
 
     def fleet(self) -> Fleet:
-        found = self.simulation.fleet()
+        found = self.simulation.answers.fleet()
         offline = [j + OFFSET if j >= 0 else j for j in found.offline.tolist()]
         return dataclasses.replace(found, service=found.service + OFFSET, offline=found.offline * 0 + offline)
 
@@ -126,7 +126,7 @@ class Twin:
         for state in changes.returned:
             self.engine.evict(self._attempt(state))
         for state in changes.turned:
-            self.engine.report(self._attempt(state), Progress(self._world.simulation.done(state)))
+            self.engine.report(self._attempt(state), Progress(self._world.simulation.answers.done(state)))
         for node in set(changes.nodes) & controller.desk.view.waking:
             self.engine.set_awake(node)
         for state in changes.arrived:

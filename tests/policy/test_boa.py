@@ -150,7 +150,7 @@ def test_a_budget_that_is_too_small_runs_at_the_most_efficient_widths_and_says_s
 def test_a_world_that_begins_with_a_failure_is_no_problem() -> None:
     stack = registry.build("fifo,sizing=boa")
     simulation = Simulation(poisson_trace(TYPES, 5, seed=1), rented("2x4"), stack, failures=Failures(1e9))
-    simulation._failures = Planned([(0.001, 0, True), (0.002, 0, False)])  # type: ignore[assignment]
+    simulation._world.failures = Planned([(0.001, 0, True), (0.002, 0, False)])  # type: ignore[assignment]
     assert simulation.run().summary["jobs"] == 5
 
 

@@ -277,3 +277,10 @@ def drive(online: Online, script: Sequence[tuple[int, int, SimJob | None]], end_
             there[gpu] = job
             online.started(job, float(at))
     return evicted
+
+
+@pytest.mark.parametrize("sharing", ["muxflow", "time-sharing"])
+def test_gpus_are_drained_while_no_service_is_there(sharing: str) -> None:
+    trace = trace_of([service_of(0.2)], [(5400.0, 600.0)])  # the service ends after an hour
+    found = Run(trace, parse_shape("1x3:T4"), GREEDY + sharing, drained=(2,)).result()
+    assert found.jobs["finish_s"].is_finite().all()

@@ -34,10 +34,12 @@ class Witnessed(Simulation):
     def __init__(self, *args: object, **options: object) -> None:
         self.rentals: list[tuple[int, float, float]] = []
         super().__init__(*args, **options)  # type: ignore[arg-type]
+        self._give_back = self._nodes.sleep
+        self._nodes.sleep = self._sleep  # type: ignore[method-assign]
 
     def _sleep(self, node: int) -> None:
         self.rentals.append((node, self._view.rented_s[node], self._view.now_s))
-        super()._sleep(node)
+        self._give_back(node)
 
     def run(self) -> Result:
         result = super().run()
@@ -57,7 +59,7 @@ def run(
         options["failures"] = Failures(1e9)
     simulation = Witnessed(trace, cluster, stack, **options)
     if planned:
-        simulation._failures = Planned(planned)  # type: ignore[assignment]
+        simulation._world.failures = Planned(planned)  # type: ignore[assignment]
     result = simulation.run()
     check_bill(cluster, result, simulation.rentals)
     return result, simulation.rentals

@@ -37,7 +37,7 @@ def run_script(
     failures = Failures(1e9) if planned else None
     simulation = Simulation(trace, shape, stack_of(Script(lines=lines)), restart_s=restart_s, failures=failures)
     if planned:
-        simulation._failures = Planned(planned)  # type: ignore[assignment]
+        simulation._world.failures = Planned(planned)  # type: ignore[assignment]
     return simulation.run()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairlead.model.job import Job
+from fairlead.model.snapshot import SnapshotJob
 from fairlead.policy.view import JobState
 from fairlead.sim.work import Work
 
@@ -51,6 +52,12 @@ class SimJob(JobState):
             self.left_s -= done if self.speed == 1.0 else done * self.speed
             self.progress_from_s = now_s
 
+    def left_at(self, now_s: float) -> float:
+        """What is left of its work now, in seconds at nominal speed."""
+        if not self.gpus:
+            return self.left_s
+        return self.left_s - max(0.0, now_s - self.progress_from_s) * self.speed
+
     def lose_progress(self, now_s: float) -> None:
         """Fall back to the last checkpoint of the present run."""
         ran_s = now_s - self.run_from_s
@@ -59,3 +66,19 @@ class SimJob(JobState):
             lost_s = ran_s % every_s if every_s > 0.0 else 0.0
             most_s = self.duration_s if self.work is None else self.work.left_s[self.epoch]
             self.left_s = min(most_s, self.left_s + lost_s * self.speed)
+
+    def bank(self, now_s: float) -> None:
+        """It still runs when the run is over: what it has had so far."""
+        self.banked_gpu_s = self.attained_gpu_s(now_s)
+        self.since_s = now_s
+
+    def recall(self, saved: SnapshotJob, now_s: float) -> None:
+        """What it has had before a snapshot."""
+        self.since_s, self.banked_gpu_s, self.starts = saved.since_s, saved.banked_gpu_s, saved.starts
+        self.first_width = self.taken_gpus = (len(saved.placement) or saved.gpus) if saved.starts else 0
+        self.held_s = saved.banked_gpu_s / saved.gpus
+        self.active_job_s_before = -1.0
+        if saved.placement:
+            self.first_start_s = saved.since_s if saved.started_s is None else saved.started_s
+            self.run_from_s = saved.since_s + (self.job.profile.restart_s if saved.starts > 1 else 0.0)
+            self.progress_from_s = max(now_s, self.run_from_s)

@@ -9,9 +9,14 @@ import polars as pl
 from fairlead.errors import RunError
 from fairlead.model.cluster import Cluster
 from fairlead.sim.meters import Meters
+from fairlead.sim.online import Online
 from fairlead.sim.result import JobRows
 from fairlead.sim.simjob import SimJob
 
+COUNTED = (
+    "events", "preemptions", "moves", "resizes", "node_failures", "arrived", "ended", "sleeps", "rentals",
+)  # fmt: skip
+"""What a run counts."""
 _TOLERANCE = 1e-9
 
 
@@ -35,9 +40,18 @@ def _agree(unit: str, jobs: float, cluster: float) -> None:
 
 
 def summarise(
-    jobs: pl.DataFrame, meters: Meters, counts: dict[str, int], cluster: Cluster, wall_s: float
+    jobs: pl.DataFrame, meters: Meters, counts: dict[str, int], cluster: Cluster, wall_s: float, online: Online | None
 ) -> dict[str, Any]:
     """What `--json` prints."""
+    return {
+        **_figures(jobs, meters, counts, cluster, wall_s),
+        **(_of_services(jobs, online) if online is not None else {}),
+    }
+
+
+def _figures(
+    jobs: pl.DataFrame, meters: Meters, counts: dict[str, int], cluster: Cluster, wall_s: float
+) -> dict[str, Any]:
     jct, fairness = jobs["jct_s"], jobs["fairness"]
     paid_gpu_s, lasted_s = meters.paid_gpu_s, meters.now_s - meters.begin_s
     ends_s = jobs["finish_s"].drop_nulls().to_list()
@@ -69,6 +83,15 @@ def summarise(
         "late_jobs": int(jobs["late"].sum()),
         "events": counts["events"],
         "wall_s": wall_s,
+    }
+
+
+def _of_services(jobs: pl.DataFrame, online: Online) -> dict[str, Any]:
+    others = jobs.filter(pl.col("kind") != "service")
+    return {
+        **online.summary(),
+        "offline_mean_jct_s": others["jct_s"].mean(),
+        "offline_makespan_s": others["finish_s"].max(),
     }
 
 

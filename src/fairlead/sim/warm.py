@@ -1,4 +1,4 @@
-"""Warm starts: a snapshot made ready for a simulation to run on from, and the snapshot of a simulation.
+"""Warm starts: a snapshot made ready for a simulation, which resumes from there; and the snapshot of a simulation.
 
 The clock is the snapshot's own. Held jobs are left out. A training job whose work left is unknown gets a guess: the
 mean of what is left of the known jobs of its profile and user, else of its profile, else of its user, else an hour.
@@ -8,17 +8,20 @@ Services without a known end run for ever, and no run waits for a service.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 import polars as pl
 
 from fairlead.errors import InputError
+from fairlead.model.job import Job
 from fairlead.model.profile import profile_named
 from fairlead.model.profile_json import profile_as_dict
 from fairlead.model.snapshot import Snapshot, SnapshotJob
 from fairlead.policy.view import View
+from fairlead.sim.jobs import Jobs
+from fairlead.sim.nodes import Nodes
 from fairlead.sim.simjob import SimJob
 from fairlead.traces.trace import SCHEMA, Trace
 
@@ -73,9 +76,7 @@ def warm(snapshot: Snapshot, later: Trace | None = None) -> Warm:
     return Warm(snapshot, jobs, trace)
 
 
-def taken(
-    view: View, policy: str, left_s: Callable[[SimJob], float], awake: Iterable[tuple[float, int]], history: Any
-) -> Snapshot:
+def taken(view: View, policy: str, awake: Iterable[tuple[float, int]], history: Any) -> Snapshot:
     """The snapshot of a simulated world."""
     states = [cast(SimJob, s) for s in (*view.running.values(), *view.waiting.values())]
     profiles = {s.job.profile.name: s.job.profile for s in states}
@@ -83,7 +84,7 @@ def taken(
         view.now_s,
         policy,
         view.cluster,
-        tuple(_saved(state, left_s(state)) for state in states),
+        tuple(_saved(state, state.left_at(view.now_s)) for state in states),
         down=tuple(sorted(view.down)),
         asleep=tuple(sorted(view.asleep)),
         waking=tuple((node, moment_s) for moment_s, node in sorted(awake)),
@@ -94,16 +95,15 @@ def taken(
     )
 
 
-def recall(job: SimJob, saved: SnapshotJob, now_s: float) -> None:
-    """What a job has had before the snapshot."""
-    job.since_s, job.banked_gpu_s, job.starts = saved.since_s, saved.banked_gpu_s, saved.starts
-    job.first_width = job.taken_gpus = (len(saved.placement) or saved.gpus) if saved.starts else 0
-    job.held_s = saved.banked_gpu_s / saved.gpus
-    job.active_job_s_before = -1.0
-    if saved.placement:
-        job.first_start_s = saved.since_s if saved.started_s is None else saved.started_s
-        job.run_from_s = saved.since_s + (job.job.profile.restart_s if saved.starts > 1 else 0.0)
-        job.progress_from_s = max(now_s, job.run_from_s)
+def resume(begin: Warm, arrivals: Iterator[tuple[Job, float]], view: View, jobs: Jobs, nodes: Nodes) -> None:
+    """Put everything where it was. The jobs that are there are the first to arrive; those to come are left."""
+    # Jobs are numbered anew, in the same order: those that have ended leave no gaps.
+    numbered = {saved.id: row for saved, row in zip(begin.jobs, arrivals, strict=False)}
+    jobs.put_back(begin.snapshot, numbered)
+    for gpu in begin.snapshot.drained:
+        view.drain(gpu)
+    nodes.put_back(begin.snapshot)
+    view.decided()
 
 
 def _work_left(jobs: tuple[SnapshotJob, ...]) -> tuple[list[float], list[str]]:
