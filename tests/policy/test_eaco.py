@@ -147,6 +147,33 @@ def test_what_was_measured_goes_into_the_history() -> None:
     assert (learnt["names"], learnt["speeds"]) == (["light", "light"], [0.9, 0.9])
 
 
+@pytest.mark.parametrize(("measured", "starts_s"), [(0.75, 1000.0), (0.4, 110.0), (None, 1000.0)])
+def test_what_a_trial_has_measured_counts_for_the_next_who_would_join_that_very_set(
+    measured: float | None, starts_s: float
+) -> None:
+    # Two of 0.3 on one node, on trial until 110 s; a third has looked at them before. By their sum, 0.6, one of 0.3
+    # does not fit under 0.8; where they turn out to leave the GPUs idler than that, it does.
+    truth = Interference()
+    truth.record(["light", "light"], [1.0, 1.0], measured)
+    jobs = [(0.0, 8, 1000.0), (10.0, 8, 1000.0), (20.0, 8, 100.0)]
+    assert run(jobs, shape="1x8", truth=truth).jobs["first_start_s"][2] == starts_s
+
+
+def test_a_set_that_was_measured_fuller_than_its_sum_takes_nobody_beyond_the_threshold() -> None:
+    truth = Interference()
+    truth.record(["light", "light"], [1.0, 1.0], 0.75)
+    slim = Profile("slim", activity_frac=0.1, epoch_s=100.0)
+    jobs = [(0.0, 8, 1000.0), (10.0, 8, 1000.0), (20.0, 8, 100.0)]
+    models = ["light", "light", "slim"]
+    alone = run(jobs, shape="1x8", truth=truth, profiles=(LIGHT, slim), model=models)
+    assert alone.jobs["first_start_s"][2] == 1000.0
+    # The same set elsewhere was measured by the first one's trial, not by one of its own.
+    twice = [(0.0, 8, 2000.0), (10.0, 8, 2000.0), (20.0, 8, 2000.0), (30.0, 8, 2000.0), (300.0, 8, 100.0)]
+    models = ["light"] * 4 + ["slim"]
+    both = run(twice, shape="2x8", truth=truth, profiles=(LIGHT, slim), model=models)
+    assert both.jobs["first_start_s"][4] == 2000.0
+
+
 def test_urgent_jobs_get_gpus_to_themselves_at_once() -> None:
     result = run([(0, 8, 1000), (10, 8, 1000), (20, 8, 100)], priority=[0, 1, 0])
     # The urgent one takes the second node; the third joins the first, not the urgent one.

@@ -229,6 +229,17 @@ def test_what_is_saved_of_jobs_that_are_gone_is_dropped() -> None:
     assert new.knowledge()["sharing"]["pairs"] == []
 
 
+def test_a_history_is_kept_that_was_saved_when_eaco_saved_its_groups_too() -> None:
+    stack, view = small_world("sharing=eaco")
+    saved = stack.knowledge()
+    saved["sharing"]["history"] = truth(1).to_dict()
+    saved["sharing"]["groups"] = {"epoch": 0, "held": [[[0], 0.5]]}
+    new = registry.build("sharing=eaco")
+    new.recall(saved, view)
+    assert new.knowledge()["sharing"]["history"] == truth(1).to_dict()
+    assert "groups" not in new.knowledge()["sharing"]
+
+
 def test_promises_of_gpus_that_are_not_there_any_more_are_dropped() -> None:
     trace = service_fleet(4, 1.0)
     stack = Killed("fifo-greedy,sharing=muxflow", None)

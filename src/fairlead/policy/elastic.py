@@ -101,11 +101,12 @@ class Elastic:
 
     def _leaving(self, view: View, nodes: int) -> frozenset[int]:
         """The nodes to give up: those that the fewest GPUs are in use of, the last of equals."""
-        on = [n for n in range(len(view.cluster.nodes)) if n not in view.asleep and n not in view.down]
-        spare = len(on) - nodes
+        off = view.asleep | view.down | view.drained_nodes()
+        on = [n for n in range(len(view.cluster.nodes)) if n not in off]
+        spare, first = len(on) - nodes, view.cluster.first_gpu
         if spare <= 0:
             return frozenset()
-        used = {n: view.cluster.nodes[n].gpus - view.free.counts[n] if n not in view.waking else 0 for n in on}
+        used = {n: sum(map(bool, view.on_gpu[first[n] : first[n + 1]])) for n in on}
         return frozenset(sorted(on, key=lambda n: (used[n], -n))[:spare])
 
     def _sort_out(
@@ -163,7 +164,7 @@ class Elastic:
             self._place(stack, view, plan, state, self._within(stack, view, state, view.free.count))
         for state in unmet.waiting:
             self._place(stack, view, plan, state, self._within(stack, view, state, view.free.count))
-        more_to_come = bool(view.waking or view.asleep)
+        more_to_come = not view.waking | view.asleep <= view.drained_nodes()
         for state in unmet.growing:
             have, usable = len(state.gpus), view.usable(state.gpus)
             width, at_most = self.wants[state.job.id], len(usable) + view.free.count

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def explain_queue(stack: Stack, view: View, plan: Plan) -> None:
     """Behind the head of a strict order nobody is looked at."""
     strict = stack.ordering.skips == "none" and not stack.sharing.at_once
-    coming = sum(view.cluster.nodes[n].gpus for n in {*view.waking, *plan.wake})
+    coming = view.usable_gpus({*view.waking, *plan.wake})
     for entry in stack.queue.firsts(1 if strict else LOOKED_AT):
         job_id, free = entry.state.job.id, view.free.count
         reason, rejected = stack.sharing.why_waits(entry.state, entry.width, view)
@@ -45,7 +45,7 @@ def explain_widths(stack: Stack, wants: Mapping[int, int], view: View, plan: Pla
     """Where sizing decides who runs."""
     placed = {place.job_id for place in plan.place}
     waiting = (s for s in view.waiting.values() if s.job.id not in placed)
-    coming = bool(view.waking or plan.wake)
+    coming = view.usable_gpus({*view.waking, *plan.wake}) > 0
     for state in heapq.nsmallest(LOOKED_AT, waiting, key=lambda s: stack.ordering.waiting_key(s, view)):
         width = wants.get(state.job.id)
         if width:

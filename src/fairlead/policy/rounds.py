@@ -41,7 +41,7 @@ def _prefix(stack: Stack, view: View) -> tuple[list[Rank], dict[int, Entry]]:
     prefix: list[Rank] = []
     waiting: dict[int, Entry] = {}
     skipped: list[Entry] = []
-    room = view.up_gpus + sum(view.cluster.nodes[n].gpus for n in (*view.asleep, *view.waking))
+    room = view.up_gpus + view.usable_gpus(view.asleep | view.waking)
     rank = next(running, None)
     while room > 0:
         entry = queue.head()

@@ -7,7 +7,8 @@ do work in proportion to what changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -232,6 +233,16 @@ class View:
     def usable(self, gpus: Placement) -> Placement:
         """Those of a running job's GPUs that could be used again if it left them."""
         return tuple(g for g in gpus if g not in self.drained) if self.drained else gpus
+
+    def usable_gpus(self, nodes: Collection[int]) -> int:
+        """How many GPUs of these nodes take jobs as long as the nodes are on: not the drained ones."""
+        gpus = sum(self.cluster.nodes[n].gpus for n in nodes)
+        return gpus - sum(self.cluster.node_of[g] in nodes for g in self.drained)
+
+    def drained_nodes(self) -> set[int]:
+        """Nodes that are of no use, on or off: all their GPUs are drained."""
+        drained = Counter(self.cluster.node_of[g] for g in self.drained)
+        return {n for n, gpus in drained.items() if gpus == self.cluster.nodes[n].gpus}
 
     def here(self, job_id: int) -> bool:
         """Whether a job is in the system, and not withdrawn."""

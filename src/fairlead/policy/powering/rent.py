@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ class Rent(Powering):
     A node takes the rental's `boot_s` until jobs can run there, and is paid for from the order on. Nodes are given back
     when they are empty and nobody waits for GPUs: after `linger_s` idle seconds, and not before the time that is billed
     anyway is over. Where sizing names a number of nodes, that is what is kept: jobs on the nodes to be given up are
-    moved first. The cheapest GPUs are rented first.
+    moved first. The cheapest GPUs are rented first. A node of which all GPUs are drained counts for nothing.
 
     When not to use it: where nodes are owned; use `sleep`. It needs a cluster with rental terms (`--rent`).
     """
@@ -39,15 +39,18 @@ class Rent(Powering):
     def decide(self, wanted_gpus: int, nodes: int | None, view: View, plan: Plan) -> None:
         """Rent what is missing, give back what is idle."""
         self._idle.notice(view)
+        useless = view.drained_nodes()
+        idle = [n for n in self._idle.since_s if n not in useless]
+        self._give_back([n for n in self._idle.since_s if n in useless], len(useless), view, plan)
         if nodes is not None:
-            on = len(view.cluster.nodes) - len(view.asleep) - len(view.down)
-            self._rent(nodes - on, view, plan, each=1)
-            self._give_back(on - nodes, view, plan)
+            on = len(view.cluster.nodes) - len(view.asleep | view.down | useless)
+            self._rent(nodes - on, view.asleep - useless, view, plan, each=1)
+            self._give_back(idle, on - nodes, view, plan)
             return
-        on_the_way = view.free.count + sum(view.cluster.nodes[n].gpus for n in view.waking)
-        self._rent(wanted_gpus - on_the_way, view, plan)
+        on_the_way = view.free.count + view.usable_gpus(view.waking)
+        self._rent(wanted_gpus - on_the_way, view.asleep - useless, view, plan)
         if not wanted_gpus:
-            self._give_back(len(self._idle.since_s), view, plan)
+            self._give_back(idle, len(idle), view, plan)
 
     def knowledge(self) -> dict[str, Any]:
         """Since when nodes are idle."""
@@ -57,28 +60,31 @@ class Rent(Powering):
         """The same."""
         self._idle.recall(saved, view)
 
-    def _rent(self, short: int, view: View, plan: Plan, each: int | None = None) -> None:
+    def _rent(self, short: int, offered: set[int], view: View, plan: Plan, each: int | None = None) -> None:
         """Nodes until the shortage is met; it counts GPUs, or with `each=1` nodes."""
         if short <= 0:
             return
         specs = view.cluster.nodes
-        for node in sorted(view.asleep, key=lambda n: (specs[n].gpu_model.price_usd_per_h, n)):
+        for node in sorted(offered, key=lambda n: (specs[n].gpu_model.price_usd_per_h, n)):
             plan.wake.append(node)
-            short -= each or specs[node].gpus
+            short -= each or view.usable_gpus((node,))
             if short <= 0:
                 return
 
-    def _give_back(self, at_most: int, view: View, plan: Plan) -> None:
+    def _give_back(self, idle: Sequence[int], at_most: int, view: View, plan: Plan) -> None:
         rental = view.cluster.rental
         assert rental is not None, "nodes are rented without terms"
-        for node, since_s in list(self._idle.since_s.items()):
-            if len(plan.sleep) >= at_most:
+        given = 0
+        for node in idle:
+            if given >= at_most:
                 return
+            since_s = self._idle.since_s[node]
             rented_s, lingered_s = view.rented_s.get(node, since_s), since_s + self.linger_s
             # On a real clock the end of a step that is paid for is met a moment late; that is no reason to pay another.
             paid_s = max(lingered_s, view.now_s - min(_LATE_S, rental.step_s / 2.0))
             due_s = max(lingered_s, rented_s + rental.billed_s(paid_s - rented_s))
             if due_s <= view.now_s:
                 plan.sleep.append(node)
+                given += 1
             elif plan.wake_s is None or due_s < plan.wake_s:
                 plan.wake_s = due_s

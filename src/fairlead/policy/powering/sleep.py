@@ -18,6 +18,7 @@ class Sleep(Powering):
 
     The last `reserve` idle nodes stay awake for the next job. When the waiting jobs want more GPUs than are free or
     waking, the first sleeping nodes are woken, as many as that takes; each can be used after its own wake-up time.
+    Drained GPUs count for nothing.
 
     When not to use it: where jobs arrive so often that a node would hardly sleep before it is woken.
     """
@@ -34,12 +35,11 @@ class Sleep(Powering):
     def decide(self, wanted_gpus: int, nodes: int | None, view: View, plan: Plan) -> None:
         """Wake what the queue needs, else send to sleep what has been idle long enough."""
         self._idle.notice(view)
-        waking = sum(view.cluster.nodes[n].gpus for n in view.waking)
-        short = wanted_gpus - view.free.count - waking
+        short = wanted_gpus - view.free.count - view.usable_gpus(view.waking)
         if short > 0:
-            for node in sorted(view.asleep):
+            for node in sorted(view.asleep - view.drained_nodes()):
                 plan.wake.append(node)
-                short -= view.cluster.nodes[node].gpus
+                short -= view.usable_gpus((node,))
                 if short <= 0:
                     break
             return

@@ -166,17 +166,15 @@ class Eaco(Sharing):
         return min(moments, default=None)
 
     def knowledge(self) -> dict[str, Any]:
-        """The history, how full groups are taken to be, trials under way, and the company that was refused to jobs."""
+        """The history, trials under way, and the company that was refused to jobs."""
         trials = [{**asdict(t), "epochs": [[j, done] for j, done in t.epochs.items()]} for t in self._trials.values()]
         rejected = [[job_id, sorted(map(list, groups))] for job_id, groups in self._rejected.items()]
-        groups = dict(self._index.knowledge())
-        return {"history": self.known.to_dict(), "groups": groups, "trials": trials, "rejected": rejected}
+        return {"history": self.known.to_dict(), "trials": trials, "rejected": rejected}
 
     def recall(self, saved: Mapping[str, Any], view: View) -> None:
-        """Of the jobs that are still here."""
+        """Of the jobs that are still here. Older controllers saved `groups` too; they follow from the history."""
         with reading("eaco", saved, "history", "groups", "trials", "rejected"):
             self.learn_from(Interference.from_dict(saved["history"], "what was saved of eaco: history"))
-            self._index.recall(saved["groups"])
             trials = [_trial(t, view) for t in saved["trials"]]
             rejected = {int(j): {tuple(map(int, group)) for group in groups} for j, groups in saved["rejected"]}
         self._trials = {t.joiner: t for t in trials if view.here(t.joiner)}
@@ -276,6 +274,7 @@ class Eaco(Sharing):
         names = [m.job.profile.name for m in members]
         speeds = [view.epochs.kept_speed(m) for m in members]
         self.known.record(names, speeds, view.epochs.utilisation(gpu))
+        self._index.learnt(names)
 
     def _close(self, trial: Trial) -> None:
         del self._trials[trial.joiner]

@@ -9,7 +9,7 @@ from fairlead.policy.view import JobState, View
 
 def can_wake(width: int, free: int, view: View) -> bool:
     """Whether nodes that sleep or are waking would hold the job: then the cluster is not full, and it waits."""
-    coming = sum(view.cluster.nodes[n].gpus for n in (*view.asleep, *view.waking))
+    coming = view.usable_gpus(view.asleep | view.waking)
     return free + coming >= width and coming > 0
 
 

@@ -156,7 +156,7 @@ class Boa(Sizing):
         """A part of it at once, where that gets clearly more done while nodes boot than the restart then loses."""
         part = max((k for k in self._widths if state.job.min_gpus <= k <= gpus), default=0)
         rental, node_gpus = view.cluster.rental, view.cluster.node_gpus
-        if not part or rental is None or not (view.asleep or view.waking):
+        if not part or rental is None or view.asleep | view.waking <= view.drained_nodes():
             return part
         assert view.epochs is not None
         speed = self._curves.row(state, view.epochs.done(state), (part, self._width(state, view)), node_gpus)

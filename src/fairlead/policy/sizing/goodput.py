@@ -80,8 +80,8 @@ class Interval(Sizing):
 
     def _gpus(self, view: View) -> int:
         """GPUs to share out; nodes that sleep are on soon where jobs want them."""
-        asleep = () if self._sized(view) else (*view.asleep, *view.waking)
-        return view.up_gpus + sum(view.cluster.nodes[n].gpus for n in asleep)
+        asleep = () if self._sized(view) else view.asleep | view.waking
+        return view.up_gpus + view.usable_gpus(asleep)
 
     def _sized(self, view: View) -> bool:
         """Whether it also says how many nodes there are."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +31,8 @@ class Pollux(Interval):
 
     With `target` above 0 and rented nodes the cluster is autoscaled as well: utility is the mean speedup per GPU, and
     when its mean over 15 intervals is more than 0.15 off the target, the size is chosen whose utility is nearest to it.
+    It is larger than that where jobs that must have several GPUs would get none: narrow ones can keep utility at the
+    target for ever.
 
     When not to use it: where a budget is to be kept, or where short jobs should pass long ones.
     """
@@ -36,6 +40,7 @@ class Pollux(Interval):
     target: float = option(0.0, "utility that autoscaling aims at, 0 to 1; 0 leaves the cluster as it is")
     p: float = option(-1.0, "exponent of the power mean; the more negative, the fairer")
     _nodes: int = field(default=1, init=False, repr=False)
+    _least_nodes: int = field(default=0, init=False, repr=False)
     _utilities: list[float] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -51,29 +56,36 @@ class Pollux(Interval):
         """The size that autoscaling has found; none without jobs."""
         if not self._sized(view):
             return None
-        return self._nodes if view.running or view.waiting else 0
+        return max(self._nodes, self._least_nodes) if view.running or view.waiting else 0
 
     def choose(self, states: Sequence[JobState], gpus: int, view: View) -> list[int]:
         """The optimum of the power mean."""
         goodputs, node_gpus = self._goodputs(states, view), view.cluster.node_gpus
         sized = self._sized(view)
         most = view.cluster.gpus if sized else gpus
-        costs = power_mean_costs(states, self._speedups(states, goodputs, gpus, view), self._widths, self.p, view.now_s)
-        found = best_widths(costs, self._widths, max(gpus, most))
+        found = self._share_out(states, goodputs, gpus, max(gpus, most), view)
         if sized:
             self._autoscale(found, goodputs, self._alone(states, view), gpus, view)
-            gpus = min(gpus, self._nodes * node_gpus)
+            self._least_nodes = self._nodes_for_wide_jobs(found, states, goodputs, view)
+            gpus = min(gpus, max(self._nodes, self._least_nodes) * node_gpus)
         return found.widths(gpus)
 
     def knowledge(self) -> dict[str, Any]:
         """Also the size of the cluster, and the utilities that it was chosen by."""
-        return {**super().knowledge(), "nodes": self._nodes, "utilities": list(self._utilities)}
+        sizes = {"nodes": self._nodes, "least_nodes": self._least_nodes}
+        return {**super().knowledge(), **sizes, "utilities": list(self._utilities)}
 
     def recall(self, saved: Mapping[str, Any], view: View) -> None:
         """All of it."""
-        with reading("pollux", saved, "due_s", "kinds", "nodes", "utilities"):
+        with reading("pollux", saved, "due_s", "kinds", "nodes", "least_nodes", "utilities"):
             super().recall({name: saved[name] for name in ("due_s", "kinds")}, view)
             self._nodes, self._utilities = int(saved["nodes"]), [float(u) for u in saved["utilities"]]
+            self._least_nodes = int(saved.get("least_nodes", 0))
+
+    def _share_out(self, states: Sequence[JobState], goodputs: Floats, gpus: int, most: int, view: View) -> Allocation:
+        """The optimum for any number of GPUs up to `most`, where a fair share is one of `gpus`."""
+        speedups = self._speedups(states, goodputs, gpus, view)
+        return best_widths(power_mean_costs(states, speedups, self._widths, self.p, view.now_s), self._widths, most)
 
     def _speedups(self, states: Sequence[JobState], goodputs: Floats, gpus: int, view: View) -> Floats:
         """Over the goodput on a fair share of the GPUs."""
@@ -104,6 +116,33 @@ class Pollux(Interval):
         off = [abs(self._utility(found, goodputs, alone, n) - self.target) for n in sizes]
         self._nodes = 1 + int(np.argmin(off))
         self._utilities.clear()
+
+    def _nodes_for_wide_jobs(self, found: Allocation, states: Sequence[JobState], goodputs: Floats, view: View) -> int:
+        """Nodes to have where those that utility asks for leave nothing to a job that must have several GPUs, else 0.
+
+        They hold whoever gets nothing beside the others. Who fits beside nobody is for the optimum over all nodes to
+        decide. Nodes are counted as if the smallest came first, as it is not for sizing to say which are rented.
+        """
+        usable = (view.usable_gpus((n,)) for n in range(len(view.cluster.nodes)) if n not in view.down)
+        sizes = list(itertools.accumulate(sorted(gpus for gpus in usable if gpus)))
+        if not sizes or all(s.job.min_gpus == 1 for s in states):
+            return 0
+        chosen = found.widths(sizes[min(self._nodes, len(sizes)) - 1])
+        without = [i for i, width in enumerate(chosen) if not width]
+        if all(states[i].job.min_gpus == 1 for i in without):
+            return 0
+        gpus, too_wide = sum(chosen), []
+        for i in without:
+            least = states[i].job.min_gpus
+            if gpus + least <= sizes[-1]:
+                gpus += least
+            else:
+                too_wide.append(i)
+        if too_wide:
+            widths = self._share_out(states, goodputs, sizes[-1], sizes[-1], view).widths(sizes[-1])
+            if any(widths[i] for i in too_wide):
+                return len(sizes)
+        return bisect_left(sizes, gpus) + 1
 
     def _utility(self, found: Allocation, goodputs: Floats, alone: Sequence[float], gpus: int) -> float:
         """Speedups over one GPU, per GPU."""
