@@ -84,3 +84,10 @@ def test_scaling_gives_a_profile_with_its_speedup(fairlead: Fairlead, tmp_path: 
 def test_a_mistake_is_told(fairlead: Fairlead, tmp_path: Path, line: tuple[object, ...], named: str) -> None:
     assert_a_clear_error(fairlead("measure", *line, "--out", tmp_path / "out.json"), named)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("what", ["counters", "colocation", "scaling"])
+def test_a_folder_that_is_not_there_is_told_before_anything_runs(fairlead: Fairlead, tmp_path: Path, what: str) -> None:
+    never = ("--command", "a=/no/such/command", "--command", "b=/no/such/command")
+    done = fairlead("measure", what, *never, "--out", tmp_path / "absent" / "out.json")
+    assert_a_clear_error(done, "expected a file in a folder that exists")

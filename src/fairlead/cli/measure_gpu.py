@@ -38,6 +38,7 @@ def counters(
     json: options.JsonOption = False,
 ) -> None:
     """DRAM and SM activity of each command alone (GPM): the csv that `measure classes` reads."""
+    _expect_folder(out)
     meter, uuid = _meter(gpu)
     watching, rows = _watching(step, seconds, warm_steps), []
     for one in _commands(command):
@@ -73,6 +74,7 @@ def colocation(
     from fairlead.measure.on_gpu import trials
     from fairlead.node.mps import MpsDaemon
 
+    _expect_folder(out)
     meter, uuid = _meter(gpu)
     with TemporaryDirectory(prefix="fl-mps-") as folder:
         daemon = MpsDaemon(uuid, Path(folder)) if mps else None
@@ -110,6 +112,7 @@ def scaling(
     """Step time against GPUs: `{gpus}` in the command becomes their number. Gives widths and speedups of job types."""
     from fairlead.measure.on_gpu import trials
 
+    _expect_folder(out)
     meter, _ = _meter(0)
     try:
         wanted = [int(word) for word in widths.split(",")] if widths else _doubling(len(meter.gpus))
@@ -125,6 +128,12 @@ def scaling(
     _profiles(out, known)
     out.write_text(_dumps({"types": types}), encoding="utf-8")
     _done(out, {"types": types}, json)
+
+
+def _expect_folder(out: Path) -> None:
+    """Now, and not after minutes of measuring."""
+    if not out.parent.is_dir() or out.is_dir():
+        raise InputError(f"--out {out}: expected a file in a folder that exists")
 
 
 def _profiles(out: Path, known: list[Profile]) -> Path:
