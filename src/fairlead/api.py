@@ -252,8 +252,8 @@ def _profiled(trace: Trace, known: Sequence[Profile]) -> Trace:
     by_name = {profile.name.lower(): profile for profile in known}
     used = trace.frame["model"].unique().to_list()
     found = {model: replace(by_name[model.lower()], name=model) for model in used if model.lower() in by_name}
-    notes = []
-    if unused := sorted(p.name for p in known if p.name.lower() not in {model.lower() for model in found}):
+    met, notes = {model.lower() for model in found}, []
+    if unused := sorted(profile.name for name, profile in by_name.items() if name not in met):
         notes.append(f"no job of the trace uses these profiles: {', '.join(unused)}")
     return replace(trace, profiles={**trace.profiles, **found}, notes=(*trace.notes, *notes))
 

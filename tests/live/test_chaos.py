@@ -88,6 +88,16 @@ def state(storm: Storm, job_id: int) -> str:
     return str(row["state"])
 
 
+def place_behind_one_that_stays(storm: Storm) -> None:
+    """A second job is placed where the first, which was cancelled, has not left yet."""
+    storm.engine.stubborn = True
+    storm.submit(WIDEST)
+    turns(storm)
+    storm.cancel(0)
+    storm.submit(JOB)
+    turns(storm)
+
+
 def turns(storm: Storm, count: int = 3, passing_s: float = 0.0) -> None:
     for _ in range(count):
         storm.hands.now_s += passing_s
@@ -215,12 +225,7 @@ def test_jobs_that_share_are_separated_under_a_policy_that_knows_no_sharing(make
 
 def test_who_has_not_started_leaves_a_node_that_is_drained(make_storm: MakeStorm) -> None:
     storm = make_storm()
-    storm.engine.stubborn = True
-    storm.submit(WIDEST)
-    turns(storm)
-    storm.cancel(0)
-    storm.submit(JOB)
-    turns(storm)
+    place_behind_one_that_stays(storm)
     assert storm.controller.desk.jobs[2].gpus == (0,)
     storm.drain(0)
     turns(storm)
@@ -434,12 +439,7 @@ def test_a_turn_that_broke_is_not_saved_when_the_controller_closes(make_storm: M
 
 def test_who_loses_its_gpus_before_it_started_is_not_said_to_be_starting(make_storm: MakeStorm) -> None:
     storm = make_storm()
-    storm.engine.stubborn = True
-    storm.submit(WIDEST)
-    turns(storm)
-    storm.cancel(0)
-    storm.submit(JOB)
-    turns(storm)
+    place_behind_one_that_stays(storm)
     storm.hold(1)
     turns(storm)
     row = storm.store.job_row(2)
