@@ -203,6 +203,29 @@ def steps(path: Path, begin_s: float, end_s: float) -> dict[str, float]:
     return {"steps": (end_s - begin_s) / mean_s, "mean_s": mean_s, "median_s": statistics.median(gaps)}
 
 
+def training(path: Path) -> list[str]:
+    """The saturating training, on the half of the cores that service and client do not use."""
+    return pinned(1, 2, word("training.py", "--out", path))
+
+
+def solo_step_s(stage: Stage, seconds: float) -> float:
+    """Its step by itself, without MPS and shim: what the others are measured against."""
+    path = stage.path("solo.steps")
+    job = begin_training(stage, stage.environment(mps=False), path)
+    begin_s = time.monotonic()
+    time.sleep(seconds)
+    found = steps(path, begin_s, time.monotonic() - 0.3)["mean_s"]
+    stage.end(job)
+    return found
+
+
+def begin_training(stage: Stage, env: dict[str, str], path: Path) -> subprocess.Popen[bytes]:
+    """Start it, and wait until it is under way."""
+    made = stage.start(training(path), env, "training")
+    wait_until(lambda: len(moments(path)) > 60 or made.poll() is not None, 90, "the training's first steps")
+    return made
+
+
 def wait_until(what: Any, timeout_s: float, why: str) -> None:
     until_s = time.monotonic() + timeout_s
     while not what():

@@ -13,20 +13,32 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 from agents import Running, running
-from common import Stage, latencies, moments, pinned, steps, summarised, table, wait_until, word, write
+from common import (
+    Stage,
+    begin_training,
+    latencies,
+    moments,
+    pinned,
+    solo_step_s,
+    steps,
+    summarised,
+    table,
+    training,
+    wait_until,
+    word,
+    write,
+)  # fmt: skip
 
 from fairlead.node import shim
 from fairlead.node.nvml import NvmlMeter
 from fairlead.node.replay import RecordingMeter
 from fairlead.node.spec import Role
 
-WARM_S, AFTER_S = 3.0, 4.0
+SOLO_S, WARM_S, AFTER_S = 8.0, 3.0, 4.0
 SLO_RATIO = 1.25
 
 
@@ -42,9 +54,6 @@ class Experiment:
     def service(self) -> list[str]:
         self.socket.unlink(missing_ok=True)
         return pinned(0, 4, word("service.py", "--socket", self.socket))
-
-    def training(self, path: Path) -> list[str]:
-        return pinned(1, 2, word("training.py", "--out", path))
 
     def ready(self) -> None:
         wait_until(self.socket.exists, 90, "the service")
@@ -92,27 +101,13 @@ class Experiment:
         found = {"gpu": self.stage.gpu.name, "solo_step_ms": 1e3 * self.solo_s, "rate": o.rate, "seconds": o.seconds}
         write(o.out, "guarded.json", {**found, **self.about, "blocks": self.blocks})
 
-    def begin_training(self, env: dict[str, str], path: Path) -> subprocess.Popen[bytes]:
-        made = self.stage.start(self.training(path), env, "training")
-        wait_until(lambda: len(moments(path)) > 60 or made.poll() is not None, 90, "the training's first steps")
-        return made
-
-    def solo(self) -> None:
-        """The training by itself, without MPS and shim: what the others are measured against."""
-        path = self.stage.path("solo.steps")
-        job = self.begin_training(self.stage.environment(mps=False), path)
-        begin_s = time.monotonic()
-        time.sleep(8.0)
-        self.solo_s = steps(path, begin_s, time.monotonic() - 0.3)["mean_s"]
-        self.stage.end(job)
-
     def sliced(self) -> float:
         """Without MPS. Gives the service's p99 alone."""
         service = self.stage.start(self.service(), self.stage.environment(mps=False), "service")
         self.ready()
         alone = self.block("alone-no-mps")
         path = self.stage.path("sliced.steps")
-        job = self.begin_training(self.stage.environment(mps=False), path)
+        job = begin_training(self.stage, self.stage.environment(mps=False), path)
         self.block("sliced", path)
         self.stage.end(job, service)
         return float(alone["steady"]["p99_ms"]) / 1e3
@@ -141,13 +136,13 @@ class Experiment:
         path = self.stage.path(f"{name}.steps")
         # The shim without a page limits nothing; it is there so that ending the training cannot hurt the service.
         env = self.stage.environment(mps=False) | node.seat.mps.client_env(priority=priority)
-        job = self.begin_training(env | shim.environment(self.stage.library), path)
+        job = begin_training(self.stage, env | shim.environment(self.stage.library), path)
         self.block(name, path)
         self.stage.end(job)
 
     def guarded(self, node: Running, name: str, *, burst: bool) -> None:
         path = self.stage.path(f"{name}.steps")
-        node.start(name, self.training(path), Role.OFFLINE)
+        node.start(name, training(path), Role.OFFLINE)
         wait_until(lambda: len(moments(path)) > 60, 90, "the training's first steps")
         # Without requests nothing is known of the latency, and the rate does not rise: some, until it has.
         answers = self.stage.path("rise.json")
@@ -188,7 +183,7 @@ def main() -> None:
     options = parser.parse_args()
     with Stage() as stage:
         made = Experiment(stage, options)
-        made.solo()
+        made.solo_s = solo_step_s(stage, SOLO_S)
         made.shared(made.sliced())
     heads = ("block", "requests", "failed", "p50 ms", "p90 ms", "p99 ms", "training kept")
     rows = [

@@ -19,7 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from transcript import HERE, ROOT, Transcript
+from common import ROOT, WORKLOADS
+from transcript import Transcript
 
 CONFIG = """
 [guard]
@@ -63,13 +64,13 @@ class Session(Transcript):
             return (
                 f"python {ROOT}/examples/service.py --latency-ms 10 --requests-per-s 50 --burst-every-s 90 --burst-s 12"
             )
-        return f"{sys.executable} {HERE}/workloads/service.py --socket {self.home}/web.sock"
+        return f"{sys.executable} {WORKLOADS}/service.py --socket {self.home}/web.sock"
 
     def load(self) -> subprocess.Popen[bytes] | None:
         """40 requests a second, and a burst in the middle."""
         if self.fake:
             return None
-        command = [sys.executable, str(HERE / "workloads" / "client.py"), "--socket", str(self.home / "web.sock")]
+        command = [sys.executable, str(WORKLOADS / "client.py"), "--socket", str(self.home / "web.sock")]
         command += ["--load", "60:40,12:400,240:40", "--out", str(self.home / "client.json")]
         return subprocess.Popen(command, env=self.env)
 
@@ -77,7 +78,7 @@ class Session(Transcript):
         if self.fake:
             return f"python {ROOT}/examples/train.py --epochs {epochs} --epoch-s {2 if stall_ms == 0 else 5}"
         stall = f" --stall-ms {stall_ms}" if stall_ms else ""
-        return f"{sys.executable} {HERE}/workloads/epochs.py --epochs {epochs} --steps 60{stall}"
+        return f"{sys.executable} {WORKLOADS}/epochs.py --epochs {epochs} --steps 60{stall}"
 
 
 def beside_a_service(session: Session) -> None:

@@ -11,9 +11,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from transcript import HERE, Transcript
-
-WORKLOADS = HERE / "workloads"
+from common import WORKLOADS
+from transcript import Transcript
 
 
 def commands(*names: str) -> str:

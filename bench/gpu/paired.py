@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from agents import Running, running
-from common import Stage, latencies, moments, pinned, steps, summarised, wait_until, word, write
+from common import Stage, latencies, moments, pinned, solo_step_s, steps, summarised, training, wait_until, word, write
 
 from fairlead.node.spec import Role
 from fairlead.policy.guarding import GuardConfig
@@ -63,22 +63,6 @@ def schedule(begin_s: float, options: argparse.Namespace) -> tuple[list[Turn], l
         for name in NAMES if pair % 2 == 0 else NAMES[::-1]:
             made.append(Turn(name, pair, made[-1].end_s if made else begin_s, parts))
     return made[: 2 * options.pairs], made[2 * options.pairs :]
-
-
-def solo_s(stage: Stage) -> float:
-    """The training's step by itself, without MPS and shim."""
-    path = stage.path("solo.steps")
-    job = stage.start(training(path), stage.environment(mps=False), "training")
-    wait_until(lambda: len(moments(path)) > 60 or job.poll() is not None, 90, "the training's first steps")
-    begin_s = time.monotonic()
-    time.sleep(SOLO_S)
-    found = steps(path, begin_s, time.monotonic() - 0.3)["mean_s"]
-    stage.end(job)
-    return found
-
-
-def training(path: Path) -> list[str]:
-    return pinned(1, 2, word("training.py", "--out", path))
 
 
 def play(stage: Stage, node: Running, options: argparse.Namespace, path: Path) -> dict[str, Any]:
@@ -177,7 +161,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rate", type=float, default=40.0)
-    parser.add_argument("--pairs", type=int, default=42)
+    parser.add_argument("--pairs", type=int, default=38)
     parser.add_argument("--turn-s", type=float, default=5.0)
     parser.add_argument("--bursts", type=int, default=3)
     parser.add_argument(
@@ -187,11 +171,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7)
     options = parser.parse_args()
     with Stage() as stage:
-        solo_step_s = solo_s(stage)
+        solo_s = solo_step_s(stage, SOLO_S)
         path = stage.path("guard.steps")
         with running(stage, GuardConfig(slo_windows=NEVER, util_over_windows=NEVER)) as node:
             made = play(stage, node, options, path)
-        about = {"gpu": stage.gpu.name, "solo_step_ms": 1e3 * solo_step_s}
+        about = {"gpu": stage.gpu.name, "solo_step_ms": 1e3 * solo_s}
         about |= {name: getattr(options, name) for name in ("rate", "turn_s", "share", "slo_ms", "seed")}
     made = {**about, **made}
     write(options.out, "paired.json", made, indent=None)

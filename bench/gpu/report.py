@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from common import percentile
+
 _SLOT = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.S)
 _DRAWS = 400
 
@@ -27,15 +29,7 @@ def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def p99(values: Sequence[float]) -> float:
-    return quantile(values, 0.99)
-
-
-def quantile(values: Sequence[float], part: float) -> float:
-    ordered = sorted(values)
-    at = part * (len(ordered) - 1)
-    low = int(at)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (at - low)
+    return percentile(values, 0.99)
 
 
 def stalled(found: dict[str, Any]) -> str:
@@ -60,27 +54,31 @@ def stalled(found: dict[str, Any]) -> str:
 
 
 def paired(found: dict[str, Any]) -> str:
-    names = {"alone": "nobody (the training stopped)", "guard": "training, guarded, 90 % of the SMs"}
-    turns: dict[str, dict[int, list[float]]] = {name: {} for name in names}
-    failed = dict.fromkeys(names, 0)
-    for turn in found["turns"]:
-        got = [x for x in turn["latency_ms"] if x is not None]
-        turns[turn["name"]][turn["pair"]] = got
-        failed[turn["name"]] += len(turn["latency_ms"]) - len(got)
     each = [turn["step_ms"] for turn in found["turns"] if turn["name"] == "guard"]
     kept = found["solo_step_ms"] * sum(1.0 / step_ms for step_ms in each) / len(each)
-    alone = pooled(turns["alone"], turns["alone"])
-    rows = []
-    for key, name in names.items():
-        mine = pooled(turns[key], turns[key])
-        figures = [f"{quantile(mine, part):.2f}" for part in (0.5, 0.9, 0.99)]
-        ratio = ""
-        if key == "guard":
-            low, high = spread(turns)
-            ratio = f"{p99(mine) / p99(alone):.3f} ({low:.3f} to {high:.3f})"
-        rows.append((name, f"{len(mine):,}", str(failed[key]), *figures, ratio, f"{100 * kept:.0f} %" if ratio else ""))
+    steady = [(turn["name"], turn["pair"], turn["latency_ms"]) for turn in found["turns"]]
+    between = [(turn["name"], turn["pair"], turn["before"]) for turn in found["bursts"]]
+    rows = [*compared(steady, "", f"{100 * kept:.0f} %"), *compared(steady + between, ", calm before bursts too", "")]
     heads = ("beside the service", "requests", "failed", "p50 ms", "p90 ms", "p99 ms", "p99 of alone", "training keeps")
     return markdown(heads, rows)
+
+
+def compared(told: Sequence[tuple[str, int, list[float | None]]], which: str, kept: str) -> list[tuple[str, ...]]:
+    """Alone and guarded, over these turns."""
+    turns: dict[str, dict[int, list[float]]] = {"alone": {}, "guard": {}}
+    failed = dict.fromkeys(turns, 0)
+    for name, pair, latency_ms in told:
+        turns[name][pair] = [x for x in latency_ms if x is not None]
+        failed[name] += latency_ms.count(None)
+    rows = []
+    alone = pooled(turns["alone"], turns["alone"])
+    low, high = spread(turns)
+    for key, name in (("alone", "nobody (the training stopped)"), ("guard", "training, guarded, 90 % of the SMs")):
+        mine = pooled(turns[key], turns[key])
+        figures = [f"{percentile(mine, part):.2f}" for part in (0.5, 0.9, 0.99)]
+        ratio = f"{p99(mine) / p99(alone):.3f} ({low:.3f} to {high:.3f})" if key == "guard" else ""
+        rows.append((name + which, f"{len(mine):,}", str(failed[key]), *figures, ratio, kept if ratio else ""))
+    return rows
 
 
 def pooled(turns: dict[int, list[float]], pairs: Iterable[int]) -> list[float]:
@@ -166,22 +164,28 @@ def bursts(found: dict[str, Any]) -> str:
 
 
 def rates(found: dict[str, Any]) -> str:
+    alone = {one["pair"]: one for one in found["bursts"] if one["name"] == "alone"}
     rows = []
     for one in found["bursts"]:
         if one["name"] != "guard":
             continue
         within = [row for row in one["rates"] if 0.0 <= row[0] <= 3.0]
         halved = one["rate_halved_after_s"]
+        parts = [f"{p99(one[part]):.1f} / {p99(alone[one['pair']][part]):.1f}" for part in ("first_second", "rest")]
         rows.append(
             (
                 str(len(rows) + 1),
+                *parts,
                 f"{max(latency or 0.0 for _, _, latency in within):.1f}",
                 "never" if halved is None else f"{halved:.1f} s",
                 f"{min(rate for _, rate, _ in within):.2f}",
                 f"{100 * found['solo_step_ms'] / one['step_ms']:.0f} %",
             )
         )
-    heads = ("burst", "highest recent latency, ms", "rate halved after", "lowest rate", "training keeps meanwhile")
+    heads = (
+        "burst", "p99 of the first second, beside / alone", "of the rest", "highest recent latency, ms",
+        "rate halved after", "lowest rate", "training keeps meanwhile",
+    )  # fmt: skip
     return markdown(heads, rows)
 
 

@@ -10,8 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+from common import ROOT
 
 
 class Transcript:
