@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import csv
 import math
-import sys
 from collections.abc import Iterator
 from dataclasses import astuple, replace
 from functools import lru_cache
@@ -13,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.errors import FairleadError, InputError
-from fairlead.measure.pollux_data import read_applications
-from fairlead.model.application import Application, Epoch, StepTimes, applications_from
+from fairlead.errors import InputError
+from fairlead.measure.pollux_data import read_training
+from fairlead.model.adaptive_batch import AdaptiveBatch, Epoch, StepTimes, adaptive_batches_from
 from fairlead.model.goodput import (
     BatchLimits,
     GradientStats,
@@ -47,17 +46,17 @@ WHOLE_JOB_S = {
 
 
 @lru_cache
-def _measured() -> dict[str, Application]:
+def _measured() -> dict[str, AdaptiveBatch]:
     if not DATA.is_dir():
         pytest.skip(f"public data not present at {DATA}")
-    return read_applications(DATA / "pollux")
+    return read_training(DATA / "pollux")
 
 
-def measured_application(name: str) -> Application:
+def measured_application(name: str) -> AdaptiveBatch:
     return _measured()[name]
 
 
-def as_published(name: str) -> Application:
+def as_published(name: str) -> AdaptiveBatch:
     """The public goodput table tried 12 total batches."""
     return replace(measured_application(name), grid_points=12)
 
@@ -113,7 +112,7 @@ def test_candidates_keep_the_limits_and_one_gpu_accumulates_beyond_the_initial_b
 
 def test_width_that_no_batch_feeds_has_no_goodput() -> None:
     assert best_batch(SIMPLE, NOISE, LIMITS, 129, 33) == (0.0, 0, 0, 0)
-    app = Application("a", SIMPLE, LIMITS, (Epoch(1000.0, (32,), (NOISE,)),))
+    app = AdaptiveBatch("a", SIMPLE, LIMITS, (Epoch(1000.0, (32,), (NOISE,)),))
     assert whole_job_s(app, 129, packed_nodes(129, 4)) == math.inf
     assert app.speedup_table(0, [4, 128, 129], 4).widths == (1.0, 4.0, 128.0)
 
@@ -207,7 +206,7 @@ def test_application_uses_the_equations_where_nothing_was_measured() -> None:
 
 def test_errors_name_what_was_wrong() -> None:
     with pytest.raises(InputError, match="holds pollux"):
-        read_applications(Path("/nonexistent"))
+        read_training(Path("/nonexistent"))
     with pytest.raises(InputError, match="no epoch 2"):
         measured_application("bert").best_at(2, 1, 1)
     with pytest.raises(InputError, match="2 replicas on 3 nodes"):
@@ -215,7 +214,7 @@ def test_errors_name_what_was_wrong() -> None:
     with pytest.raises(InputError, match="batch limits"):
         BatchLimits(64, 32, 1, 8)
     with pytest.raises(InputError, match="format"):
-        applications_from({"format": "other"})
+        adaptive_batches_from({"format": "other"})
     with pytest.raises(InputError, match="no step times"):
         fit([])
     with pytest.raises(InputError, match="measurement 0"):
@@ -252,12 +251,6 @@ def test_fit_is_hopeful_about_what_was_never_tried() -> None:
     inside = fit([m for m in synthetic(SIMPLE, sync=True) if m.nodes == 1])
     assert (inside.params.alpha_n, inside.params.beta_n) == (0.0, 0.0)
     assert inside.params.beta_r == pytest.approx(0.03, rel=1e-4)
-
-
-def test_fit_without_scipy_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    with pytest.raises(FairleadError, match=r"fairlead\[measure\]"):
-        fit([StepMeasurement(1, 1, 10, 0.2)])
 
 
 # (rmse of log step time, R2) reached on all of placements.csv; the shipped parameters have 0.106 to 0.131.

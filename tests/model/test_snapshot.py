@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fairlead.errors import InputError
-from fairlead.model.application import Application
+from fairlead.model.adaptive_batch import AdaptiveBatch
 from fairlead.model.cluster import Cluster, GpuModel, Node, Rental
 from fairlead.model.contention import Solo
 from fairlead.model.goodput import BatchLimits, PerfParams
@@ -193,6 +193,6 @@ def test_what_is_wrong_with_a_profile_is_named(fields: dict[str, object], named:
 
 def test_a_profile_that_trains_by_goodput_cannot_be_written() -> None:
     limits = BatchLimits(initial=32, max_total=64, local_min=8, local_max=64)
-    training = Application("t", PerfParams(0.1, 0.01, 0.02, 0.003, 0.08, 0.005, 2.0), limits, ())
+    training = AdaptiveBatch("t", PerfParams(0.1, 0.01, 0.02, 0.003, 0.08, 0.005, 2.0), limits, ())
     with pytest.raises(InputError, match="'t': its training cannot be written down"):
         profile_as_dict(Profile("t", training=training))

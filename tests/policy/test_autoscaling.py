@@ -15,6 +15,7 @@ from fairlead.policy.sizing.pollux import Pollux
 from fairlead.policy.view import JobState, View
 from fairlead.sim.result import Result
 from fairlead.sim.simulation import Simulation
+from fairlead.sim.world import World
 from fairlead.traces.trace import Trace
 from tests.conftest import make_trace
 from tests.policy.test_baselines import Told
@@ -28,7 +29,7 @@ def rigid(rows: list[tuple[float, int, float]]) -> Trace:
 
 def run(trace: Trace, target: float, shape: str = "4x4", drained: tuple[int, ...] = ()) -> Result:
     stack = registry.build(f"sizing=pollux:target={target},powering=rent")
-    return Simulation(trace, rented(shape, boot_s=120.0), stack, drained=drained).run()
+    return Simulation(trace, rented(shape, boot_s=120.0), stack, World(drained=drained)).run()
 
 
 @pytest.mark.parametrize("target", [0.05, 0.2, 0.6, 0.9])

@@ -12,15 +12,17 @@ import polars as pl
 import pytest
 
 from fairlead.model.cluster import Cluster
+from fairlead.model.files import read_text
 from fairlead.model.job import Job
 from fairlead.model.profile import Profile, Table
 from fairlead.policy import registry
 from fairlead.policy.sizing.budget import JobType, solve
-from fairlead.policy.sizing.controller import BudgetController
+from fairlead.policy.sizing.price_control import BudgetController
 from fairlead.policy.view import JobState, View
 from fairlead.sim.failures import Failures
 from fairlead.sim.result import Result
 from fairlead.sim.simulation import Simulation
+from fairlead.sim.world import World
 from fairlead.traces.trace import Trace
 from tests.sim.toys import Planned, elastic_trace, rented, toy_app
 
@@ -54,7 +56,7 @@ def poisson_trace(types: Sequence[JobType], jobs: int, seed: int, restart_s: flo
             "submit_s": submit,
             "gpus": np.ones(jobs, int),
             "duration_s": sizes,
-            "model": [types[i].name for i in which],
+            "profile": [types[i].name for i in which],
             "min_gpus": np.ones(jobs, int),
             "max_gpus": np.full(jobs, int(max(types[0].widths))),
         }
@@ -64,8 +66,8 @@ def poisson_trace(types: Sequence[JobType], jobs: int, seed: int, restart_s: flo
 
 
 def run(trace: Trace, cluster: Cluster, options: str, **about: object) -> Result:
-    stack = registry.build(f"fifo,sizing=boa:{options},powering=rent")
-    return Simulation(trace, cluster, stack, **about).run()  # type: ignore[arg-type]
+    stack = registry.build(f"fifo,sizing=boa:{options},powering=rent", read=read_text)
+    return Simulation(trace, cluster, stack, World(**about)).run()  # type: ignore[arg-type]
 
 
 def gpus_in_use(result: Result) -> tuple[float, float]:
@@ -141,7 +143,7 @@ def test_a_budget_that_is_too_small_runs_at_the_most_efficient_widths_and_says_s
     file = write_types(tmp_path / "types.toml", types)
     result = run(trace, rented("60x1"), f"budget=1:types={file}")
     width = result.jobs["gpu_s"] / (result.jobs["finish_s"] - result.jobs["first_start_s"])
-    by_model = result.jobs.with_columns(width.alias("width")).group_by("model").agg(pl.col("width").unique())
+    by_model = result.jobs.with_columns(width.alias("width")).group_by("profile").agg(pl.col("width").unique())
     assert {m: [round(w, 6) for w in ws] for m, ws in by_model.iter_rows()} == {"a": [1.0], "b": [2.0]}
     assert any("budget of 1 GPUs was below what the jobs need" in note for note in result.notes)
     assert not run(trace, rented("60x1"), f"budget=12:types={file}").notes
@@ -149,8 +151,8 @@ def test_a_budget_that_is_too_small_runs_at_the_most_efficient_widths_and_says_s
 
 def test_a_world_that_begins_with_a_failure_is_no_problem() -> None:
     stack = registry.build("fifo,sizing=boa")
-    simulation = Simulation(poisson_trace(TYPES, 5, seed=1), rented("2x4"), stack, failures=Failures(1e9))
-    simulation._world.failures = Planned([(0.001, 0, True), (0.002, 0, False)])  # type: ignore[assignment]
+    simulation = Simulation(poisson_trace(TYPES, 5, seed=1), rented("2x4"), stack, World(failures=Failures(1e9)))
+    simulation._incidents.failures = Planned([(0.001, 0, True), (0.002, 0, False)])  # type: ignore[assignment]
     assert simulation.run().summary["jobs"] == 5
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.model.application import Application
+from fairlead.model.adaptive_batch import AdaptiveBatch
 from fairlead.model.job import Job
 from fairlead.model.profile import Power, Profile
 from fairlead.model.training import FixedBatch, Training, packed_nodes
 from fairlead.policy.sizing.arrivals import Arrivals
 from fairlead.policy.sizing.budget import JobType
 from fairlead.policy.sizing.curves import Curves, Kind, all_widths, usual_widths
-from fairlead.policy.view import JobState, Report, View
+from fairlead.policy.sources import Report
+from fairlead.policy.view import JobState, View
 from tests.sim.toys import TABLE, rented, toy_app
 
 
@@ -144,7 +145,7 @@ def test_declared_curves_have_the_penalty_for_spanning_nodes() -> None:
 class Reporter:
     """Jobs that say how they train, and those that are restarting."""
 
-    def __init__(self, training: Application, epoch: int = 0) -> None:
+    def __init__(self, training: AdaptiveBatch, epoch: int = 0) -> None:
         self.training, self.epoch, self.asked, self.silent = training, epoch, 0, False
 
     def done(self, state: JobState) -> int:

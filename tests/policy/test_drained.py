@@ -12,6 +12,7 @@ from fairlead.policy.powering.rent import Rent
 from fairlead.policy.sharing.pairs import can_wake
 from fairlead.policy.sizing.pollux import Pollux
 from fairlead.policy.view import JobState, View
+from fairlead.sim import world
 from fairlead.sim.simulation import Simulation
 from tests.conftest import make_trace
 from tests.policy.test_elastic import World
@@ -108,7 +109,7 @@ def test_jobs_that_fit_what_is_not_drained_run_though_nodes_sleep(policy: str, d
     left = 12 - len(drained)
     trace = make_trace([(0, 1, 100), (5000, left, 100)], min_gpus=[1, left])
     stack = registry.build(f"{policy},powering=sleep:after_s=60")
-    result = Simulation(trace, parse_shape("3x4"), stack, drained=drained).run()
+    result = Simulation(trace, parse_shape("3x4"), stack, world.World(drained=drained)).run()
     assert result.jobs["wait_s"][1] <= 120 + 60, "one wake-up, and the interval of a sizing"
 
 

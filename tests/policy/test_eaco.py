@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.errors import InputError
 from fairlead.model.cluster import parse_shape
 from fairlead.model.interference import EMPTY, Interference, built_in
 from fairlead.model.profile import Profile
@@ -16,6 +15,7 @@ from fairlead.policy import registry
 from fairlead.policy.sharing.eaco import Eaco
 from fairlead.sim.result import Result
 from fairlead.sim.simulation import Simulation
+from fairlead.sim.world import World
 from tests.conftest import make_trace
 
 LIGHT = Profile("light", activity_frac=0.3, epoch_s=100.0)
@@ -38,10 +38,10 @@ def run(
     profiles: tuple[Profile, ...] = (LIGHT, HEAVY),
     **columns: list[object],
 ) -> Result:
-    columns.setdefault("model", ["light"] * len(jobs))
+    columns.setdefault("profile", ["light"] * len(jobs))
     trace = make_trace(jobs, **columns)
     object.__setattr__(trace, "profiles", {p.name: p for p in profiles})
-    return Simulation(trace, parse_shape(shape), registry.build(policy), interference=truth).run()
+    return Simulation(trace, parse_shape(shape), registry.build(policy), World(interference=truth)).run()
 
 
 def test_a_job_joins_a_gpu_that_has_room_before_it_takes_an_empty_one() -> None:
@@ -89,9 +89,9 @@ def test_a_deadline_that_would_be_missed_keeps_a_job_away() -> None:
     stack = registry.build(known)
     assert isinstance(stack.sharing, Eaco)
     stack.sharing.learn_from(truth)
-    trace = make_trace([(0, 8, 1000), (10, 8, 1000)], model=["light"] * 2, deadline_s=[1500.0, None])
+    trace = make_trace([(0, 8, 1000), (10, 8, 1000)], profile=["light"] * 2, deadline_s=[1500.0, None])
     object.__setattr__(trace, "profiles", {"light": LIGHT})
-    result = Simulation(trace, parse_shape("2x8"), stack, interference=truth).run()
+    result = Simulation(trace, parse_shape("2x8"), stack, World(interference=truth)).run()
     assert result.jobs["jct_s"].to_list() == [1000, 1000]
     assert result.summary["preemptions"] == 0
 
@@ -115,9 +115,9 @@ def test_a_set_never_seen_is_tried_only_with_time_to_spare() -> None:
     # With that very set in the history nothing has to be spared.
     known = registry.build("sharing=eaco")
     known.sharing.learn_from(table(0.95))
-    trace = make_trace([(0, 8, 1000), (10, 8, 1000)], model=["light"] * 2, deadline_s=[1080.0, None])
+    trace = make_trace([(0, 8, 1000), (10, 8, 1000)], profile=["light"] * 2, deadline_s=[1080.0, None])
     object.__setattr__(trace, "profiles", {"light": LIGHT})
-    bold = Simulation(trace, parse_shape("2x8"), known, interference=table(0.95)).run()
+    bold = Simulation(trace, parse_shape("2x8"), known, World(interference=table(0.95))).run()
     assert bold.summary["gpu_busy_frac"] < 0.6
     assert bold.summary["late_jobs"] == 0
 
@@ -165,12 +165,12 @@ def test_a_set_that_was_measured_fuller_than_its_sum_takes_nobody_beyond_the_thr
     slim = Profile("slim", activity_frac=0.1, epoch_s=100.0)
     jobs = [(0.0, 8, 1000.0), (10.0, 8, 1000.0), (20.0, 8, 100.0)]
     models = ["light", "light", "slim"]
-    alone = run(jobs, shape="1x8", truth=truth, profiles=(LIGHT, slim), model=models)
+    alone = run(jobs, shape="1x8", truth=truth, profiles=(LIGHT, slim), profile=models)
     assert alone.jobs["first_start_s"][2] == 1000.0
     # The same set elsewhere was measured by the first one's trial, not by one of its own.
     twice = [(0.0, 8, 2000.0), (10.0, 8, 2000.0), (20.0, 8, 2000.0), (30.0, 8, 2000.0), (300.0, 8, 100.0)]
     models = ["light"] * 4 + ["slim"]
-    both = run(twice, shape="2x8", truth=truth, profiles=(LIGHT, slim), model=models)
+    both = run(twice, shape="2x8", truth=truth, profiles=(LIGHT, slim), profile=models)
     assert both.jobs["first_start_s"][4] == 2000.0
 
 
@@ -196,13 +196,6 @@ def test_a_wide_job_joins_several_narrow_ones_on_a_node() -> None:
     # Four different companies at once teach nothing of any set; the last pair of three does.
     assert result.history is not None
     assert [len(learnt["names"]) for learnt in result.history["sets"]] == [3]
-
-
-def test_sharing_does_not_go_with_rounds_or_easy() -> None:
-    with pytest.raises(InputError, match="cannot be used in rounds"):
-        registry.build("sharing=eaco", round_s=360.0)
-    with pytest.raises(InputError, match="backfill=easy"):
-        registry.build("sharing=eaco,ordering=fifo:backfill=easy")
 
 
 def test_fifo_packed_pairs_only_under_pressure_and_only_what_pays() -> None:
@@ -272,7 +265,7 @@ def test_joules_of_jobs_and_idle_add_up_to_the_meter_however_gpus_are_shared(
         f"ordering={ordering},placing={placing},sharing={sharing},powering={powering}",
         "3x8",
         built_in("eaco"),
-        model=[j[3] for j in jobs],
+        profile=[j[3] for j in jobs],
         deadline_s=[None if j[4] is None else j[2] * j[4] for j in jobs],
         priority=[j[5] for j in jobs],
     )
@@ -296,7 +289,7 @@ def test_no_deadline_is_missed_because_of_a_final_co_location(
         "25x8",
         built_in("eaco"),
         profiles=(LIGHT, HEAVY),
-        model=[j[3] for j in jobs],
+        profile=[j[3] for j in jobs],
         deadline_s=[None if j[4] is None else j[2] * j[4] for j in jobs],
     )
     assert result.summary["late_jobs"] == 0
@@ -333,7 +326,7 @@ def test_company_makes_nobody_late_however_bad_it_turns_out(
         f"{BOLD}:utilisation=1.5",
         "20x8",
         truth,
-        model=[j[3] for j in jobs],
+        profile=[j[3] for j in jobs],
         deadline_s=[None if j[4] is None else j[2] * j[4] for j in jobs],
     )
     assert result.summary["late_jobs"] == 0

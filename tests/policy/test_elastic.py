@@ -18,6 +18,7 @@ from fairlead.policy.stages import Powering
 from fairlead.policy.view import JobState, View
 from fairlead.sim.failures import Failures
 from fairlead.sim.simulation import Simulation
+from fairlead.sim.world import World as SimWorld
 from tests.conftest import make_trace
 from tests.sim.test_renting import Witnessed, check_bill, random_trace
 from tests.sim.toys import Script, Whims, rented, stack_of
@@ -235,14 +236,8 @@ def test_whatever_sizing_wishes_every_job_ends(
         powering = Sleep(after_s=rng.choice((0.0, 50.0))) if power == "sleep" else Rent(rng.choice((0.0, 30.0)))
     sizing = Whims(seed=seed, partial=rng.choice((0.0, 0.5, 1.0)), resizes_nodes=power == "rent-nodes")
     simulation = Witnessed if power.startswith("rent") else Simulation
-    run = simulation(
-        random_trace(rng),
-        cluster,
-        stack_of(sizing, powering),
-        restart_s=restart_s,
-        failures=Failures(mtbf_h, 0.02) if mtbf_h else None,
-        seed=seed,
-    )
+    world = SimWorld(restart_s=restart_s, failures=Failures(mtbf_h, 0.02) if mtbf_h else None, seed=seed)
+    run = simulation(random_trace(rng), cluster, stack_of(sizing, powering), world)
     result = run.run()  # checks the laws of every plan, jobs in = jobs out, GPU-seconds and joules
     assert (result.jobs["jct_s"] > 0.0).all()
     if isinstance(run, Witnessed):

@@ -15,7 +15,8 @@ from fairlead.model.profile import Profile
 from fairlead.policy import laws, registry
 from fairlead.policy.plan import Plan
 from fairlead.policy.sharing.groups import described
-from fairlead.policy.view import Fleet, JobState, View
+from fairlead.policy.sources import Fleet
+from fairlead.policy.view import JobState, View
 from tests.policy.test_restart import Steady
 from tests.sim.toys import rented
 

@@ -92,18 +92,6 @@ def test_sharded_loses_at_most_one_percent(shape: tuple[int, int], monkeypatch: 
         assert best <= found.weight / (1.0 - found.loss_bound_frac) + 1e-3, name
 
 
-@pytest.mark.parametrize("limit", [2_000, 100])
-def test_without_scipy_the_stated_loss_is_kept(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matching, "_scipy", lambda: None)
-    for name, weights in families(150, 200).items():
-        found = match(weights, exact_limit=limit)
-        check(weights, found.partner)
-        assert not found.exact
-        assert optimum(weights) <= found.weight / (1.0 - found.loss_bound_frac) + 1e-3, name
-        if limit > 200:
-            assert found.weight >= optimum(weights) - 0.002 * weights.max(axis=1).sum() - 1e-6, name
-
-
 def test_a_running_pair_is_kept_for_a_small_gain_and_left_for_a_clear_one() -> None:
     small_gain = np.array([[0.50, 0.52], [0.50, 0.50]])
     kept = match(small_gain, keep=[0, 1])

@@ -15,8 +15,9 @@ from fairlead.model.service import Burst
 from fairlead.policy import registry
 from fairlead.policy.plan import Plan
 from fairlead.policy.sharing.forecast import Forecast
+from fairlead.policy.sources import Fleet
 from fairlead.policy.stack import Stack
-from fairlead.policy.view import Fleet, View
+from fairlead.policy.view import View
 from fairlead.sim.result import Result
 from fairlead.sim.simulation import Simulation
 from fairlead.traces.services import service_fleet

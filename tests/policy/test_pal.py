@@ -21,6 +21,7 @@ from fairlead.policy.placing.pal import Pal
 from fairlead.policy.placing.pm_first import PmFirst
 from fairlead.policy.view import JobState, View
 from fairlead.sim.simulation import Simulation
+from fairlead.sim.world import World
 from fairlead.traces import load
 
 SCORES = (0.8, 0.9, 0.95, 1.0, 1.0, 1.1, 1.4, 3.0)
@@ -134,7 +135,7 @@ def test_the_published_figures_come_out(workload: int, placing: str, shared_data
     cluster = parse_shape("16x4")
     cluster = cluster.with_variability(load_variability(pal / "profile64_seed42.json", cluster))
     stack = registry.build(f"ordering=fifo,placing={placing}:bins=2", round_s=360.0)
-    run = Simulation(load(pal / "traces" / f"workload-{workload}.csv"), cluster, stack, locality=1.7).run()
+    run = Simulation(load(pal / "traces" / f"workload-{workload}.csv"), cluster, stack, World(locality=1.7)).run()
     expected = wanted[placing.replace("-", "_")]
     assert run.summary["mean_jct_s"] == pytest.approx(expected["mean_jct_s"], abs=1e-6)
     assert run.summary["makespan_s"] == expected["makespan_s"]

@@ -20,11 +20,13 @@ from fairlead.model.service import Burst
 from fairlead.model.training import Training
 from fairlead.policy import laws, registry
 from fairlead.policy.plan import Plan
+from fairlead.policy.sources import Fleet
 from fairlead.policy.stack import Stack
-from fairlead.policy.view import Fleet, JobState, View
+from fairlead.policy.view import JobState, View
 from fairlead.sim import conformance
 from fairlead.sim.failures import Failures
 from fairlead.sim.simulation import Simulation
+from fairlead.sim.world import World
 from fairlead.traces.services import service_fleet
 from fairlead.traces.trace import Trace
 from tests.conftest import make_trace
@@ -46,7 +48,7 @@ def crowd(seed: int, jobs: int = 40) -> Trace:
     )
     names = [rng.choice(("slim", "light", "heavy")) for _ in rows]
     deadlines = [r[2] * rng.uniform(1.1, 4.0) + 300.0 if rng.random() < 0.5 else None for r in rows]
-    trace = make_trace(rows, model=names, deadline_s=deadlines)
+    trace = make_trace(rows, profile=names, deadline_s=deadlines)
     profiles = {
         n: Profile(n, activity_frac=a, epoch_s=60.0) for n, a in (("slim", 0.1), ("light", 0.3), ("heavy", 0.45))
     }
@@ -91,7 +93,7 @@ def two_applications(*trainings: Training) -> Trace:
     rng = random.Random(7)
     rows = sorted((float(rng.randrange(3000)), 1, 100.0) for _ in range(16))
     names = [rng.choice(trainings).name for _ in rows]
-    trace = make_trace(rows, model=names, min_gpus=[1] * 16, max_gpus=[8] * 16)
+    trace = make_trace(rows, profile=names, min_gpus=[1] * 16, max_gpus=[8] * 16)
     return trace.training({t.name: t for t in trainings}, 4)
 
 
@@ -151,7 +153,7 @@ def test_what_happened_before_a_restart_is_found_in_the_view(spec: str) -> None:
     stack = Killed(spec, None)
     if stack.powering.rents:
         cluster = cluster.rented(Rental(boot_s=7.0, minimum_s=10.0, step_s=5.0))
-    result = Simulation(trace, cluster, stack, failures=Failures(2.0, 0.1), locality=1.5, restart_s=2.0).run()
+    result = Simulation(trace, cluster, stack, World(failures=Failures(2.0, 0.1), locality=1.5, restart_s=2.0)).run()
     assert stack.kills > 10
     assert (result.jobs["finish_s"] > 0.0).all()
 

@@ -11,7 +11,7 @@ from fairlead.model.cluster import parse_shape
 from fairlead.model.job import Job
 from fairlead.policy import registry
 from fairlead.policy.placing.packed import Packed
-from fairlead.policy.queue import Key, Queue
+from fairlead.policy.queue import Entry, Key, Queue
 from fairlead.policy.sharing.exclusive import Exclusive
 from fairlead.policy.sizing.fixed import Fixed
 from fairlead.policy.stack import Stack
@@ -93,9 +93,9 @@ def test_a_queue_forgets_jobs_that_left_and_came_back_elsewhere() -> None:
     queue = Queue()
     states = [JobState(Job(i, str(i), 0.0, 1)) for i in range(3)]
     for state in states:
-        queue.push((state.job.id,), state, 1)
+        queue.push(Entry((state.job.id,), state, 1, 1))
     queue.remove(0)
-    queue.push((9,), states[0], 2)
+    queue.push(Entry((9,), states[0], 2, 2))
     assert [e.state.job.id for e in sorted(queue.heads())] == [1, 0]
     assert queue.first_within(1).state is states[1]  # type: ignore[union-attr]
     queue.remove(1)

@@ -1,18 +1,20 @@
 """A pool of GPUs, written as plainly as possible: the oracle of the simulator.
 
 GPUs have no place; a job fits if enough are free. At each moment ends come first, then arrivals, then one decision.
+In rounds all three happen at multiples of the round only; a job that is done keeps its GPUs until then.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 Spec = tuple[float, int, float]
 """(submit_s, gpus, duration_s), in order of submission."""
 
 
-def finish_times(jobs: Sequence[Spec], gpus: int, policy: str) -> list[float]:
-    """When each job ends, by trying every job of the queue at every event."""
+def finish_times(jobs: Sequence[Spec], gpus: int, policy: str, round_s: float | None = None) -> list[float]:
+    """When each job ends, by trying every job of the queue at every event, or in every round."""
     left = [duration for _, _, duration in jobs]
     finish = [0.0] * len(jobs)
     running: set[int] = set()
@@ -22,6 +24,8 @@ def finish_times(jobs: Sequence[Spec], gpus: int, policy: str) -> list[float]:
     while arriving < len(jobs) or running or queue:
         next_arrival = jobs[arriving][0] if arriving < len(jobs) else float("inf")
         then = min(next_arrival, min((now + left[j] for j in running), default=float("inf")))
+        if round_s is not None:
+            then = math.ceil(then / round_s) * round_s
         for j in sorted(running):
             left[j] -= then - now
             if left[j] <= 0:
@@ -39,8 +43,8 @@ def decide(
     jobs: Sequence[Spec], gpus: int, policy: str, now: float, left: list[float], running: set[int], queue: list[int]
 ) -> None:
     """Move jobs between the queue and the GPUs."""
-    if policy == "srtf":
-        active = sorted([*running, *queue], key=lambda j: (left[j], j))
+    if policy in ("srtf", "srsf"):
+        active = sorted([*running, *queue], key=lambda j: (left[j] * (jobs[j][1] if policy == "srsf" else 1), j))
         running.clear()
         queue.clear()
         free = gpus
@@ -51,6 +55,9 @@ def decide(
             else:
                 queue.append(j)
         return
+    if policy.startswith("sjf"):
+        queue.sort(key=lambda j: (left[j], j))
+        policy = policy.removeprefix("sjf-")
     free = gpus - sum(jobs[j][1] for j in running)
     skipped: list[int] = []
     shadow, extra = float("inf"), 0

@@ -18,6 +18,7 @@ from fairlead.sim.online import Online
 from fairlead.sim.result import Result
 from fairlead.sim.run import Run
 from fairlead.sim.simjob import SimJob
+from fairlead.sim.world import World
 from fairlead.traces.services import service_fleet
 from fairlead.traces.trace import Trace
 
@@ -40,7 +41,7 @@ def trace_of(services: Sequence[Service], jobs: Sequence[tuple[float, float]], h
             "submit_s": [0.0] * len(services) + [float(at) for at, _ in jobs],
             "gpus": [1] * (len(services) + len(jobs)),
             "duration_s": [hours * 3600.0] * len(services) + [float(lasts) for _, lasts in jobs],
-            "model": [*profiles][: len(services)] + ["heavy"] * len(jobs),
+            "profile": [*profiles][: len(services)] + ["heavy"] * len(jobs),
             "kind": ["service"] * len(services) + ["training"] * len(jobs),
         }
     )
@@ -236,7 +237,7 @@ def test_stretches_give_what_stepping_every_second_gives(seed: int) -> None:
     states = brute.run(script, end_s)
     online = Online(parse_shape("1x3:T4"), "mps", guard=GuardConfig(), retime=lambda job, until_s: None)
     for gpu, job in enumerate(jobs[:count]):
-        job.gpus = (gpu,)
+        job.gpus, job.shared = (gpu,), True
         online.started(job, 0.0)
     evicted = drive(online, script, float(end_s))
     assert evicted == brute.evicted
@@ -273,7 +274,7 @@ def drive(online: Online, script: Sequence[tuple[int, int, SimJob | None]], end_
                 leave(gone.gpus[0], now_s)
         leave(gpu, float(at))
         if job is not None and online.fleet(float(at)).accepts[gpu]:
-            job.gpus = (gpu,)
+            job.gpus, job.shared = (gpu,), True
             there[gpu] = job
             online.started(job, float(at))
     return evicted
@@ -282,5 +283,5 @@ def drive(online: Online, script: Sequence[tuple[int, int, SimJob | None]], end_
 @pytest.mark.parametrize("sharing", ["muxflow", "time-sharing"])
 def test_gpus_are_drained_while_no_service_is_there(sharing: str) -> None:
     trace = trace_of([service_of(0.2)], [(5400.0, 600.0)])  # the service ends after an hour
-    found = Run(trace, parse_shape("1x3:T4"), GREEDY + sharing, drained=(2,)).result()
+    found = Run(trace, parse_shape("1x3:T4"), GREEDY + sharing, World(drained=(2,))).result()
     assert found.jobs["finish_s"].is_finite().all()

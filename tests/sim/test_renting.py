@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -20,6 +21,7 @@ from fairlead.policy.view import JobState, View
 from fairlead.sim.failures import Failures
 from fairlead.sim.result import Result
 from fairlead.sim.simulation import Simulation
+from fairlead.sim.world import World
 from fairlead.traces.trace import Trace
 from tests.conftest import make_trace
 from tests.sim.toys import TABLE, Planned, Script, elastic_trace, rented, stack_of, toy_app
@@ -34,12 +36,12 @@ class Witnessed(Simulation):
     def __init__(self, *args: object, **options: object) -> None:
         self.rentals: list[tuple[int, float, float]] = []
         super().__init__(*args, **options)  # type: ignore[arg-type]
-        self._give_back = self._nodes.sleep
-        self._nodes.sleep = self._sleep  # type: ignore[method-assign]
+        self._given_back = self._driver.effects.slept
+        self._driver.effects = replace(self._driver.effects, slept=self._slept)
 
-    def _sleep(self, node: int) -> None:
-        self.rentals.append((node, self._view.rented_s[node], self._view.now_s))
-        self._give_back(node)
+    def _slept(self, node: int, rented_s: float) -> None:
+        self.rentals.append((node, self._view.now_s - rented_s, self._view.now_s))
+        self._given_back(node, rented_s)
 
     def run(self) -> Result:
         result = super().run()
@@ -57,9 +59,9 @@ def run(
     stack = registry.build(policy) if isinstance(policy, str) else policy
     if planned:
         options["failures"] = Failures(1e9)
-    simulation = Witnessed(trace, cluster, stack, **options)
+    simulation = Witnessed(trace, cluster, stack, World(**options))  # type: ignore[arg-type]
     if planned:
-        simulation._world.failures = Planned(planned)  # type: ignore[assignment]
+        simulation._incidents.failures = Planned(planned)  # type: ignore[assignment]
     result = simulation.run()
     check_bill(cluster, result, simulation.rentals)
     return result, simulation.rentals
@@ -203,12 +205,8 @@ def test_renting_needs_terms() -> None:
 
 
 def test_a_number_of_nodes_needs_nodes_that_are_rented() -> None:
-    trace = elastic_trace(TABLE, [(0.0, 1, 1.0)])
-    policy = "fifo,sizing=pollux:target=0.5,powering=sleep:after_s=10"
     with pytest.raises(InputError, match="how many nodes"):
-        Simulation(trace, rented("2x4"), registry.build(policy)).run()
-    # On nodes of one's own the target plays no part.
-    assert Simulation(trace, parse_shape("2x4"), registry.build(policy)).run().summary["jobs"] == 1
+        registry.build("fifo,sizing=pollux:target=0.5,powering=sleep:after_s=10")
 
 
 def test_without_powering_a_rented_cluster_is_paid_throughout() -> None:
@@ -240,7 +238,7 @@ def random_trace(rng: random.Random) -> Trace:
     models = [rng.choice(("toy", "table", "vgg19")) for _ in rows]
     least = [rng.choice((1, g)) for _, g, _ in rows]
     frame = make_trace(
-        rows, model=models, min_gpus=least, max_gpus=[max(w, r[1]) for w, r in zip(widest, rows, strict=True)]
+        rows, profile=models, min_gpus=least, max_gpus=[max(w, r[1]) for w, r in zip(widest, rows, strict=True)]
     )
     return frame.training({"toy": app, "table": TABLE}, 4)
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from fairlead.model.cluster import parse_shape
 from fairlead.model.files import load_variability
 from fairlead.policy import registry
 from fairlead.sim.simulation import Simulation
+from fairlead.sim.world import World
 from fairlead.traces import load
+from fairlead.traces.trace import Trace
 from tests.conftest import make_trace
 
 
@@ -24,7 +27,7 @@ def test_packed_gives_the_published_mean_jct_and_makespan(workload: int, placing
     cluster = parse_shape("16x4")
     cluster = cluster.with_variability(load_variability(pal / "profile64_seed42.json", cluster))
     stack = registry.build(f"ordering=fifo,placing={placing}", round_s=360.0)
-    run = Simulation(load(pal / "traces" / f"workload-{workload}.csv"), cluster, stack, locality=1.7).run()
+    run = Simulation(load(pal / "traces" / f"workload-{workload}.csv"), cluster, stack, World(locality=1.7)).run()
     assert run.summary["mean_jct_s"] == pytest.approx(wanted["mean_jct_s"], abs=1e-6)
     assert run.summary["makespan_s"] == wanted["makespan_s"]
     assert run.summary["p99_jct_s"] == wanted["p99_jct_s"]
@@ -55,6 +58,44 @@ def test_a_sticky_waiter_evicts_from_the_tail_and_never_ahead_of_itself() -> Non
     finish = rounds(jobs, "priority", priority=[5, 1, 3])
     assert finish == [40, 50, 20]
     assert rounds(jobs, "priority", priority=[5, 4, 3]) == [40, 40, 50]
+
+
+def test_an_order_that_preempts_skips_whoever_does_not_fit_unless_it_is_strict() -> None:
+    # The first in order takes three of four GPUs, the second wants two; the third would fit.
+    jobs = [(0, 3, 10), (0, 2, 20), (0, 1, 30)]
+    for ordering in ("srtf", "las", "priority", "deadline"):
+        assert rounds(jobs, ordering, deadline_s=[100.0] * 3) == [10, 30, 30], ordering
+        assert rounds(jobs, f"{ordering}:backfill=strict", deadline_s=[100.0] * 3) == [10, 30, 40], ordering
+
+
+def test_whoever_runs_behind_the_cut_keeps_its_gpus_while_nobody_ahead_needs_them() -> None:
+    # At 10 a job of three GPUs comes that is second in order and does not fit beside the first: the order is cut there.
+    jobs = [(0, 2, 40), (0, 1, 40), (5, 3, 40)]
+    priority = {"priority": [5, 1, 3]}
+    assert rounds(jobs, "priority:backfill=strict", **priority) == [40, 40, 80]
+    # Not sticky: only those before the cut are placed anew.
+    assert rounds(jobs, "priority:backfill=strict,placing=packed-nonsticky", **priority) == [40, 70, 80]
+
+
+def philly_sample(shared_data: Path, start: int) -> Trace:
+    frame = load(shared_data / "philly" / "philly.csv").frame.filter(pl.col("gpus") <= 32).slice(start, 600)
+    return Trace.from_columns(frame.with_columns(pl.col("submit_s") - frame["submit_s"][0]))
+
+
+@pytest.mark.parametrize("policy", ["srtf", "priority", "las", "tiresias", "fifo:backfill=greedy"])
+@pytest.mark.parametrize("start", [35_000, 70_000])
+def test_greedy_rounds_converge_to_events_on_samples_of_philly(policy: str, start: int, shared_data: Path) -> None:
+    trace, cluster = philly_sample(shared_data, start), parse_shape("8x8")
+    on_events, in_seconds, in_minutes = (
+        Simulation(trace, cluster, registry.build(policy, round_s=round_s)).run() for round_s in (None, 1.0, 60.0)
+    )
+    if policy in ("las", "tiresias"):  # jobs fall a queue between whole seconds
+        assert in_seconds.summary["mean_jct_s"] == pytest.approx(on_events.summary["mean_jct_s"], rel=1e-3)
+    else:
+        assert in_seconds.jobs["finish_s"].to_list() == on_events.jobs["finish_s"].to_list()
+    if policy in ("srtf", "priority", "las"):
+        # The others start other jobs in a round than on events, and whom they have started they keep.
+        assert in_minutes.summary["mean_jct_s"] == pytest.approx(on_events.summary["mean_jct_s"], rel=0.02)
 
 
 def test_empty_rounds_cost_nothing() -> None:

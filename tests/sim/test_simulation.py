@@ -17,6 +17,7 @@ from fairlead.policy.view import View
 from fairlead.sim.failures import Failures
 from fairlead.sim.result import Result
 from fairlead.sim.simulation import Simulation
+from fairlead.sim.world import World
 from tests.conftest import make_trace
 
 
@@ -28,7 +29,7 @@ def run(
     **options: object,
 ) -> Result:
     shape = parse_shape(cluster) if isinstance(cluster, str) else cluster
-    return Simulation(make_trace(jobs, **(columns or {})), shape, registry.build(policy), **options).run()  # type: ignore[arg-type]
+    return Simulation(make_trace(jobs, **(columns or {})), shape, registry.build(policy), World(**options)).run()  # type: ignore[arg-type]
 
 
 def test_a_job_alone_takes_its_duration() -> None:
@@ -144,7 +145,7 @@ def test_late_jobs_are_counted() -> None:
 
 
 def test_profiles_of_the_trace_carry_their_penalties() -> None:
-    trace = make_trace([(0, 8, 100)], model=["x"])
+    trace = make_trace([(0, 8, 100)], profile=["x"])
     object.__setattr__(trace, "profiles", {"x": Profile("x", locality=1.25)})
     assert Simulation(trace, parse_shape("2x4"), registry.build("fifo")).run().summary["mean_jct_s"] == 125
 
@@ -184,7 +185,7 @@ def test_every_run_obeys_the_laws_and_conserves_work(
     stack = registry.build(f"{policy},placing={placing}", round_s=round_s)
     failures = Failures(mtbf_h, 0.05) if mtbf_h else None
     result = Simulation(
-        make_trace(sorted(jobs)), parse_shape("3x4"), stack, failures=failures, restart_s=restart_s, locality=1.3
+        make_trace(sorted(jobs)), parse_shape("3x4"), stack, World(failures=failures, restart_s=restart_s, locality=1.3)
     ).run()
     frame = result.jobs
     assert (frame["jct_s"] >= frame["duration_s"] - 1e-6).all()

@@ -16,6 +16,7 @@ from fairlead.policy.view import View
 from fairlead.sim.result import Result
 from fairlead.sim.simulation import Simulation
 from fairlead.sim.truth import Drift, Watch, parse_drift
+from fairlead.sim.world import World
 from tests.conftest import make_trace
 
 PLACINGS = ("packed-sticky", "packed-nonsticky", "spread", "random", "pm-first", "pal", "pal-sticky")
@@ -32,7 +33,7 @@ def run(
 ) -> Result:
     shape = parse_shape(cluster) if isinstance(cluster, str) else cluster
     stack = registry.build(policy, round_s=round_s)
-    return Simulation(make_trace(jobs, **(columns or {})), shape, stack, **options).run()  # type: ignore[arg-type]
+    return Simulation(make_trace(jobs, **(columns or {})), shape, stack, World(**options)).run()  # type: ignore[arg-type]
 
 
 def scored(shape: str, *scores: float) -> Cluster:
@@ -99,7 +100,7 @@ def test_a_drift_goes_on_top_of_the_score() -> None:
 
 def test_a_drift_slows_every_class() -> None:
     jobs: list[tuple[float, int, float]] = [(0, 1, 100), (200, 1, 100)]
-    result = run(jobs, cluster="1x1", drifts=(Drift(0.0, 0, 2.0),), columns={"model": ["resnet50", "BERT"]})
+    result = run(jobs, cluster="1x1", drifts=(Drift(0.0, 0, 2.0),), columns={"profile": ["resnet50", "BERT"]})
     assert result.jobs["jct_s"].to_list() == pytest.approx([200, 200])
 
 
@@ -251,7 +252,7 @@ def test_a_gpu_to_drain_that_is_not_there_is_named() -> None:
 
 
 def test_the_locality_penalty_may_be_given_per_class() -> None:
-    jobs = make_trace([(0, 3, 100), (500, 3, 100)], model=["resnet50", "BERT"])
+    jobs = make_trace([(0, 3, 100), (500, 3, 100)], profile=["resnet50", "BERT"])
     result = fairlead.simulate(jobs, "2x2", locality={"A": 1.5})
     assert result.jobs["jct_s"].to_list() == pytest.approx([150, 100])
     result = fairlead.simulate(jobs, "2x2", locality=1.5)

@@ -19,6 +19,7 @@ from fairlead.sim.failures import Failures
 from fairlead.sim.result import Result
 from fairlead.sim.simulation import Simulation
 from fairlead.sim.work import Work
+from fairlead.sim.world import World
 from tests.conftest import make_trace
 from tests.sim.toys import TABLE, Planned, Script, elastic_trace, stack_of, toy_app
 
@@ -35,9 +36,9 @@ def run_script(
     shape = parse_shape(cluster) if isinstance(cluster, str) else cluster
     trace = elastic_trace(training, [(0.0, 1, 1.0)] * jobs)
     failures = Failures(1e9) if planned else None
-    simulation = Simulation(trace, shape, stack_of(Script(lines=lines)), restart_s=restart_s, failures=failures)
+    simulation = Simulation(trace, shape, stack_of(Script(lines=lines)), World(restart_s=restart_s, failures=failures))
     if planned:
-        simulation._world.failures = Planned(planned)  # type: ignore[assignment]
+        simulation._incidents.failures = Planned(planned)  # type: ignore[assignment]
     return simulation.run()
 
 
@@ -55,12 +56,12 @@ def test_a_job_on_a_fixed_width_ends_at_the_closed_form(width: int) -> None:
 
 def test_rigid_jobs_train_by_goodput_too_and_keep_their_batch_unless_sizing_adapts_it() -> None:
     app = toy_app()
-    trace = make_trace([(0.0, 4, 1.0)], model=["toy"], batch=[64]).training({"toy": app}, 4)
+    trace = make_trace([(0.0, 4, 1.0)], profile=["toy"], batch=[64]).training({"toy": app}, 4)
     fixed = Simulation(trace, parse_shape("2x4"), registry.build("fifo")).run()
     assert fixed.jobs["jct_s"][0] == pytest.approx(whole_job_s(FixedBatch(app, 64), 4, 1), rel=1e-12)
     adapted = Simulation(trace, parse_shape("2x4"), registry.build("fifo,sizing=static:width_gpus=4")).run()
     assert adapted.jobs["jct_s"][0] == pytest.approx(whole_job_s(app, 4, 1), rel=1e-12)
-    too_wide = make_trace([(0.0, 8, 1.0)], model=["toy"], batch=[33]).training({"toy": app}, 4)
+    too_wide = make_trace([(0.0, 8, 1.0)], profile=["toy"], batch=[33]).training({"toy": app}, 4)
     with pytest.raises(InputError, match="asks for 8 GPUs"):
         Simulation(too_wide, parse_shape("2x4"), registry.build("fifo")).run()
 
@@ -117,7 +118,7 @@ class Asked(Script):
 
 def hear(cluster: Cluster, lines: list[tuple[float, dict[int, int]]], restart_s: float) -> list[tuple[float, ...]]:
     sizing = Asked(lines=lines)
-    Simulation(elastic_trace(TABLE, [(0.0, 1, 1.0)]), cluster, stack_of(sizing), restart_s=restart_s).run()
+    Simulation(elastic_trace(TABLE, [(0.0, 1, 1.0)]), cluster, stack_of(sizing), World(restart_s=restart_s)).run()
     return list(sizing.heard)
 
 

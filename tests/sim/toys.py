@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from fairlead.model.application import Application, Epoch
+from fairlead.model.adaptive_batch import AdaptiveBatch, Epoch
 from fairlead.model.cluster import Cluster, Rental, parse_shape
 from fairlead.model.goodput import BatchLimits, GradientStats, PerfParams
 from fairlead.model.training import GoodputTable, Training
@@ -26,10 +26,10 @@ LIMITS = BatchLimits(initial=32, max_total=1024, local_min=8, local_max=64)
 NOISES = (0.5, 3.0, 20.0)
 
 
-def toy_app(name: str = "toy", samples: Sequence[float] = (3000.0, 5000.0, 4000.0)) -> Application:
+def toy_app(name: str = "toy", samples: Sequence[float] = (3000.0, 5000.0, 4000.0)) -> AdaptiveBatch:
     """By the equations, with an epoch for each number of samples."""
     epochs = (Epoch(n, (1.0,), (GradientStats(NOISES[i % 3], 0.5),)) for i, n in enumerate(samples))
-    return Application(name, PARAMS, LIMITS, tuple(epochs))
+    return AdaptiveBatch(name, PARAMS, LIMITS, tuple(epochs))
 
 
 # Two epochs: 100 samples a second on one GPU in the first, 50 in the second, where more GPUs help more.
@@ -44,7 +44,7 @@ def elastic_trace(
     """Jobs of one application that run on 1 to `widest` GPUs."""
     name = training.name if training is not None else "generic"
     n = len(jobs)
-    trace = make_trace(jobs, model=[name] * n, min_gpus=[1] * n, max_gpus=[widest] * n)
+    trace = make_trace(jobs, profile=[name] * n, min_gpus=[1] * n, max_gpus=[widest] * n)
     return trace.training({name: training}, node_gpus) if training is not None else trace
 
 

@@ -61,7 +61,7 @@ DEFAULT_NODE_WAKE_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One machine."""
+    """A machine with its GPUs and what it draws itself."""
 
     name: str
     gpus: int
@@ -71,6 +71,10 @@ class Node:
     wake_s: float = DEFAULT_NODE_WAKE_S
     uuids: tuple[str, ...] = ()
     """The vendor's name of each GPU, in the order of their indices; empty where unknown, of one GPU or of all."""
+    cpus: float = 0.0
+    """CPU cores that jobs may ask for; 0: not stated, and not counted."""
+    ram_mib: float = 0.0
+    """Memory of the host, likewise."""
 
     def __post_init__(self) -> None:
         if self.uuids and len(self.uuids) != self.gpus:
@@ -116,6 +120,8 @@ class Cluster:
     """The first GPU of each node, with the total as one entry more."""
     least_memory_mib: float = field(init=False, repr=False, compare=False)
     """Memory of the smallest GPU: what fits there fits everywhere."""
+    states_hosts: bool = field(init=False, repr=False, compare=False)
+    """Whether it says of any node what CPUs or memory of the host jobs may ask for."""
 
     def __post_init__(self) -> None:
         if not self.nodes:
@@ -128,6 +134,7 @@ class Cluster:
         object.__setattr__(self, "node_of", node_of)
         object.__setattr__(self, "first_gpu", first_gpu)
         object.__setattr__(self, "least_memory_mib", min(n.gpu_model.memory_mib for n in self.nodes))
+        object.__setattr__(self, "states_hosts", any(n.cpus or n.ram_mib for n in self.nodes))
         known = [uuid for node in self.nodes for uuid in node.uuids if uuid]
         if len(set(known)) < len(known):
             twice, _ = Counter(known).most_common(1)[0]
@@ -140,7 +147,7 @@ class Cluster:
 
     @property
     def gpus(self) -> int:
-        """GPUs in all."""
+        """The number of GPUs on all nodes."""
         return len(self.node_of)
 
     def spanned(self, gpus: Iterable[int]) -> int:
@@ -152,7 +159,7 @@ class Cluster:
         return sum(node.gpus for node in self.nodes if node.gpu_model.memory_mib >= memory_mib)
 
     def gpu_model(self, gpu: int) -> GpuModel:
-        """The model of one GPU."""
+        """The model of a GPU, by its number."""
         return self.nodes[self.node_of[gpu]].gpu_model
 
     def gpu_name(self, gpu: int) -> str:
@@ -162,12 +169,13 @@ class Cluster:
 
     def gpu_numbered(self, text: str) -> int:
         """The GPU that people call `35` or `n8:3`."""
-        number = int(text) if text.isascii() and text.isdigit() else None
+        number = _as_number(text)
         if number is None:
             node_name, _, index = text.rpartition(":")
             at = next((i for i, n in enumerate(self.nodes) if n.name == node_name), None)
-            if at is not None and index.isascii() and index.isdigit() and int(index) < self.nodes[at].gpus:
-                number = self.first_gpu[at] + int(index)
+            place = _as_number(index)
+            if at is not None and place is not None and place < self.nodes[at].gpus:
+                number = self.first_gpu[at] + place
         if number is None or number >= self.gpus:
             raise InputError(f"no GPU {text!r} in {self.describe()}", hint="give its number, or NODE:INDEX")
         return number
@@ -202,7 +210,7 @@ class Cluster:
 
 
 def gpu_model_named(name: str) -> GpuModel:
-    """A built-in GPU model."""
+    """A built-in GPU model by its name; an error that names the others where there is none."""
     for known, model in GPU_MODELS.items():
         if known.lower() == name.lower():
             return model
@@ -258,3 +266,8 @@ def parse_rental(text: str) -> Rental:
         except ValueError:
             raise InputError(f"rent {text!r}: {name} is {value!r}, expected seconds", hint=_TERMS_HINT) from None
     return Rental(**terms)
+
+
+def _as_number(text: str) -> int | None:
+    """Plain digits, not thousands of them, which Python refuses to read."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else None

@@ -48,6 +48,10 @@ class Solo:
     """Of an iteration, or of a request."""
 
 
+UNMEASURED = Solo(0.95, 0.5, 0.6, 0.4, 0.1, 0.2)
+"""What an offline job of which nothing was measured is taken to be like."""
+
+
 def beside(mode: Mode, service: Any, offline: Any, share: Any) -> tuple[Floats, Floats]:
     """(throughput of the offline job, slowdown of the service); both sides as (u, a, b, occ) of numbers or arrays."""
     u_s, a_s, b_s, _ = (np.asarray(x, float) for x in service)

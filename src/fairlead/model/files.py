@@ -28,6 +28,9 @@ from fairlead.model.cluster import (
 )
 from fairlead.model.variability import CLASS_NAME_RULE, Variability, from_partial, is_class_name
 
+_MOST_DIGITS = 20
+"""Of a GPU's number; Python refuses to read thousands."""
+
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
@@ -50,6 +53,8 @@ class _NodesTable(_Strict):
     base_w: float = Field(default=DEFAULT_NODE_BASE_W, ge=0)
     sleep_w: float = Field(default=DEFAULT_NODE_SLEEP_W, ge=0)
     wake_s: float = Field(default=DEFAULT_NODE_WAKE_S, ge=0)
+    cpus: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    ram_mib: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     names: list[str] = Field(default_factory=list)
     uuids: list[str] = Field(default_factory=list)
 
@@ -72,16 +77,15 @@ def load_cluster(text: str) -> Cluster:
     The file has one `[[nodes]]` table per group of equal nodes (`count`, `gpus`, `model`, `prefix`, `base_w`) and may
     define GPU models of its own under `[gpu_models.NAME]` (`memory_mib`, `idle_w`, `peak_w`, `price_usd_per_h`).
     A table `[rental]` (`boot_s`, `minimum_s`, `step_s`) makes it a cluster that is rented, of at most these nodes.
+    `cpus` and `ram_mib` say what jobs may ask for of each node's host; where they are not given nothing is counted.
     A group may list the `names` of its nodes, instead of a prefix, and the `uuids` of its GPUs, node by node.
     """
     path = Path(text)
     if path.suffix != ".toml" and not path.is_file():
         return parse_shape(text)
-    raw = read_text(path)
+    tables = read_toml(path)
     try:
-        parsed = _ClusterFile.model_validate(tomllib.loads(raw))
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: not valid TOML: {error}") from None
+        parsed = _ClusterFile.model_validate(tables)
     except ValidationError as error:
         raise InputError(f"{path}: {first_problem(error)}", hint=_CLUSTER_HINT) from None
     own = {
@@ -98,7 +102,8 @@ def load_cluster(text: str) -> Cluster:
         names = group.names or [f"{group.prefix}{len(nodes) + i}" for i in range(group.count)]
         for i, name in enumerate(names):
             uuids = tuple(group.uuids[i * group.gpus : (i + 1) * group.gpus])
-            nodes.append(Node(name, group.gpus, model, group.base_w, group.sleep_w, group.wake_s, uuids))
+            power = (group.base_w, group.sleep_w, group.wake_s)
+            nodes.append(Node(name, group.gpus, model, *power, uuids, group.cpus, group.ram_mib))
     if twice := [name for name, count in Counter(node.name for node in nodes).items() if count > 1]:
         raise InputError(f"{path}: two nodes are called {twice[0]!r}; every node has its own name")
     rental = Rental(**parsed.rental.model_dump()) if parsed.rental is not None else None
@@ -245,11 +250,10 @@ def _score(name: str, value: Any) -> float:
 
 def _json_entries(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
-        entries = json.loads(read_text(path))["gpus"]
-    except json.JSONDecodeError as error:
+        value = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not valid JSON: {error}") from None
-    except (KeyError, TypeError):
-        entries = None
+    entries = value.get("gpus") if isinstance(value, dict) else None
     if not isinstance(entries, list):
         raise InputError(f"{path}: expected an object with a list 'gpus'", hint=_SCORES_HINT)
     for position, entry in enumerate(entries):
@@ -270,7 +274,7 @@ def _csv_entries(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             if name == "unscored":
                 entry[name] = cell.split()
             elif name in ("gpu", "index"):
-                entry[name] = int(cell) if cell.isdecimal() else cell
+                entry[name] = int(cell) if cell.isdecimal() and len(cell) < _MOST_DIGITS else cell
             else:
                 entry[name] = _as_number(cell) if is_class_name(name) else cell
         yield f"line {line}", entry
@@ -307,6 +311,22 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path}: not a text file") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file."""
+    return parse_toml(read_text(path), str(path))
+
+
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    """The tables of a TOML text; `where` stands in the errors.
+
+    A whole number of thousands of digits is no TOML error but an error all the same.
+    """
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: not valid TOML: {error}") from None
 
 
 def first_problem(error: ValidationError) -> str:

@@ -63,11 +63,11 @@ class PerfParams:
     """1: computing and communicating take turns; large: they overlap wholly."""
 
     def gradient_s(self, local_batch: ArrayLike) -> Array:
-        """T_grad."""
+        """T_grad: seconds to compute the gradient of a local batch."""
         return np.asarray(self.alpha_c + self.beta_c * np.asarray(local_batch, float))
 
     def sync_s(self, replicas: ArrayLike, nodes: ArrayLike) -> Array:
-        """T_sync."""
+        """T_sync: seconds to exchange gradients between replicas."""
         k, further = np.asarray(replicas), np.maximum(np.asarray(replicas, float) - 2.0, 0.0)
         inside, across = self.alpha_r + self.beta_r * further, self.alpha_n + self.beta_n * further
         return np.where(k <= 1, 0.0, np.where(np.asarray(nodes) <= 1, inside, across))
@@ -125,12 +125,12 @@ class Best(NamedTuple):
 
 
 def iteration_s(params: StepModel, replicas: int, nodes: int, local_batch: ArrayLike, accumulation: ArrayLike) -> Array:
-    """Seconds of one iteration."""
+    """Seconds of one iteration, gradient accumulation included."""
     return params.iteration_s(replicas, nodes, local_batch, accumulation)
 
 
 def throughput(params: StepModel, replicas: int, nodes: int, local_batch: ArrayLike, accumulation: ArrayLike) -> Array:
-    """Samples per second."""
+    """Samples that are processed per second, whether or not they count."""
     total = replicas * np.asarray(local_batch, float) * (np.asarray(accumulation) + 1)
     return np.asarray(total / params.iteration_s(replicas, nodes, local_batch, accumulation))
 

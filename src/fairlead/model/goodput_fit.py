@@ -5,7 +5,7 @@
 the second term where the wait for the network was measured too; every number is at least 0, gamma within 1 to 10
 (Pollux, OSDI'21, section 4.1). Relative errors count, so fast and slow placements weigh the same. A term that no
 measurement shows (no job on two nodes yet, say) is 0: the model is hopeful about what was never tried, so that it is
-tried. Needs scipy (`pip install 'fairlead[measure]'`).
+tried.
 """
 
 from __future__ import annotations
@@ -56,10 +56,8 @@ class Fit:
 
 def fit(measurements: Sequence[StepMeasurement]) -> Fit:
     """The parameters with the smallest error from several starts; the same measurements give the same fit."""
-    try:
-        from scipy.optimize import least_squares  # type: ignore[import-untyped]
-    except ImportError:
-        raise FairleadError("fitting goodput needs scipy", hint="pip install 'fairlead[measure]'") from None
+    from scipy.optimize import least_squares
+
     _check(measurements)
     nodes, replicas, local_batch, accumulation = (
         np.array([getattr(m, name) for m in measurements], float)

@@ -139,8 +139,16 @@ class Interference:
         twin._sets, twin._shown, twin._apart = dict(self._sets), dict(self._shown), dict(self._apart)
         return twin
 
+    def updated(self, measured: Interference) -> Interference:
+        """This table, with what another has measured in the place of its own where both know a set."""
+        both = self.copy()
+        both._sets |= measured._sets
+        both._shown |= measured._shown
+        both._apart |= measured._apart
+        return both
+
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The table in plain types that JSON keeps."""
         sets = [
             {"names": [*names], "speeds": [*m.speeds], "utilisation_frac": m.utilisation_frac, "samples": m.samples}
             for names, m in self

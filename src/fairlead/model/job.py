@@ -36,12 +36,18 @@ class Job:
     memory_mib: float = 0.0
     """Peak memory on each GPU; 0 is unknown."""
     gpu_frac: float = 1.0
-    """The part of each GPU that is asked for (fractional GPUs); exclusive sharing gives a whole one all the same."""
+    """The part of a GPU that it asks for and holds; below 1 only of a job that runs on one GPU."""
     deadline_s: float | None = None
     priority: int = 0
     user: str = ""
     batch: int = 0
     """The total batch that it was submitted with; 0 leaves it to the job."""
+    group: str = ""
+    """The group that its user belongs to; one inside another is written `lab.vision`."""
+    cpus: float = 0.0
+    """CPU cores that it asks for, all together; 0 is none. Counted where the cluster says what its nodes have."""
+    ram_mib: float = 0.0
+    """Memory of the host, likewise."""
 
     @property
     def elastic(self) -> bool:

@@ -47,7 +47,7 @@ class Scaler:
     scale: Floats
 
     def __call__(self, columns: Columns) -> Floats:
-        """One row per workload."""
+        """The features as a matrix, one row per workload."""
         made = []
         for name, mean, scale in zip(self.names, self.mean, self.scale, strict=True):
             if name not in columns:
@@ -77,7 +77,7 @@ class Predictor:
 
     @property
     def method(self) -> str:
-        """One of `regressors.METHODS`."""
+        """The name of its method, one of `regressors.METHODS`."""
         return self.regressor.method
 
     def predict(self, services: Columns, offline: Columns, sm_share_frac: ArrayLike = 1.0) -> Prediction:
@@ -97,7 +97,7 @@ class Predictor:
         return self.service({**services, "sm_share_frac": np.broadcast_to(np.asarray(sm_share_frac, float), (count,))})
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The predictor in plain types that JSON keeps."""
         return {
             "format": FORMAT,
             "gpu_model": self.gpu_model,
@@ -135,13 +135,17 @@ class Predictor:
 
 
 def load_predictor(path: Path | str) -> Predictor:
-    """A predictor that was saved as JSON."""
-    text = read_text(Path(path))
+    """Read a predictor that was saved as JSON."""
+    return parse_predictor(read_text(Path(path)), str(path))
+
+
+def parse_predictor(text: str, where: str) -> Predictor:
+    """A predictor from the text of its file; `where` stands in the errors."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON: {error}", hint=f'expected {{"format": "{FORMAT}", ...}}') from None
-    return Predictor.from_dict(value, str(path))
+        raise InputError(f"{where} is not JSON: {error}", hint=f'expected {{"format": "{FORMAT}", ...}}') from None
+    return Predictor.from_dict(value, where)
 
 
 def save_predictor(predictor: Predictor, path: Path | str) -> None:

@@ -1,4 +1,4 @@
-"""Profiles: what is known of an application, whoever runs it.
+"""Profiles: what a job is like. Jobs that are alike name the same one.
 
 `speedup` is s_p(k) of the speed equation, `locality` is L_p, `app_class` picks the column of V_p in a variability file,
 and `activity_frac` feeds the power equation.
@@ -37,7 +37,7 @@ class Power:
     p: float = 1.0
 
     def __call__(self, gpus: float) -> float:
-        """s(k)."""
+        """s(k) = k^p, the speedup on k GPUs."""
         return float(gpus**self.p)
 
 
@@ -48,7 +48,7 @@ class Amdahl:
     f: float
 
     def __call__(self, gpus: float) -> float:
-        """s(k)."""
+        """s(k) = 1 / (1 - f + f/k), the speedup on k GPUs."""
         return 1.0 / (1.0 - self.f + self.f / gpus)
 
 
@@ -60,7 +60,7 @@ class Table:
     speedups: tuple[float, ...]
 
     def __call__(self, gpus: float) -> float:
-        """s(k)."""
+        """s(k) by the table, linear between its widths."""
         points = list(zip(self.widths, self.speedups, strict=True))
         if gpus <= points[0][0]:
             return points[0][1]
@@ -72,11 +72,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What is known of one application."""
+    """What is known of jobs that are alike."""
 
     name: str = "generic"
     app_class: str = "A"
-    """How it feels slow GPUs (PAL): A most. An unknown application is A, the worst assumption."""
+    """How it feels slow GPUs (PAL): A most. What is unknown is A, the worst assumption."""
     speedup: Speedup = field(default_factory=Power)
     locality: float = 1.0
     """L: iteration time spanning nodes over iteration time inside one node."""
@@ -99,7 +99,7 @@ class Profile:
     """Of a service: its demand over time. Policies do not read it: they see what is metered."""
 
     def with_options(self, *, locality: Locality | None = None, restart_s: float | None = None) -> Profile:
-        """The same application where an option of the run overrides the profile."""
+        """The same where an option of the run overrides it."""
         if isinstance(locality, Mapping):
             locality = locality.get(self.app_class)
         return replace(
@@ -128,7 +128,7 @@ _EACO = tuple(
 
 # Classes are those of PAL's artifact (docs/papers/pal.md); activities are the means that the EaCO paper measured for
 # ResNet-50 and VGG-16, and GENERIC's where nothing was published.
-_CATALOG = {
+PROFILES: Mapping[str, Profile] = {
     p.name.lower(): p
     for p in (
         GENERIC,
@@ -141,16 +141,11 @@ _CATALOG = {
         *_EACO,
     )
 }
-
-
-def declare(profile: Profile) -> None:
-    """Know an application by its name from now on, in the place of one that was known before."""
-    _CATALOG[profile.name.lower()] = profile
-    profile_named.cache_clear()
+"""Those that are built in, by their names in small letters."""
 
 
 @lru_cache(maxsize=4096)
 def profile_named(name: str) -> Profile:
     """The built-in profile of that name, else the generic one under that name."""
-    known = _CATALOG.get(name.lower())
+    known = PROFILES.get(name.lower())
     return known if known is not None else replace(GENERIC, name=name)

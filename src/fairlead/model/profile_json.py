@@ -1,13 +1,12 @@
 """Profiles as plain data, for snapshots and files: what a built-in profile's name does not tell.
 
-How an application trains epoch by epoch (`Profile.training`) is a table of its own and is not written.
+How jobs train epoch by epoch (`Profile.training`) is a table of its own and is not written.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -17,7 +16,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from fairlead.errors import InputError
 from fairlead.model.contention import Solo
-from fairlead.model.files import first_problem, read_text
+from fairlead.model.files import first_problem, read_toml
 from fairlead.model.profile import GENERIC, Amdahl, Power, Profile, Table
 from fairlead.model.service import DailyLoad, Service, TableLoad
 
@@ -54,7 +53,7 @@ _ADAPTER = TypeAdapter(_Written)
 
 
 def profile_as_dict(profile: Profile) -> dict[str, Any]:
-    """As JSON has it."""
+    """A profile in plain types that JSON keeps."""
     found: dict[str, Any] = {f.name: getattr(profile, f.name) for f in fields(_Written)}
     wrong = "training" if profile.training is not None else ""
     if not isinstance(profile.speedup, _CURVES):
@@ -87,10 +86,7 @@ def load_profiles(path: Path) -> list[Profile]:
     """A TOML file of `[[profile]]` tables: a name, and what differs from `GENERIC`. A speedup is {f = 0.9}, {p = 0.8}
     or {widths = [1, 2], speedups = [1.0, 1.7]}.
     """
-    try:
-        tables = tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: not valid TOML: {error}") from None
+    tables = read_toml(path)
     listed = tables.pop("profile", None)
     if tables or not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
         raise InputError(f"{path}: expected [[profile]] tables, found {', '.join(tables) or 'none'}")

@@ -26,15 +26,15 @@ class Regressor(Protocol):
     method: ClassVar[str]
 
     def pairs(self, services: Floats, offline: Floats) -> Floats:
-        """(services, offline jobs, 2)."""
+        """Speeds of every service with every job: an array (services, offline jobs, 2)."""
         ...
 
     def rows(self, services: Floats, offline: Floats) -> Floats:
-        """(rows, 2)."""
+        """Speeds of the first service with the first job and so on: an array (rows, 2)."""
         ...
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All numbers, by name."""
+        """All numbers that a file has to hold, by name."""
         ...
 
 
@@ -60,11 +60,11 @@ class Mean(_Plain):
     value: Floats
 
     def rows(self, services: Floats, offline: Floats) -> Floats:
-        """(rows, 2)."""
+        """The same two speeds for every row."""
         return np.broadcast_to(self.value, (len(services), 2))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All numbers, by name."""
+        """The two means, for a file."""
         return {"value": self.value}
 
 
@@ -78,15 +78,15 @@ class Linear:
     bias: Floats
 
     def pairs(self, services: Floats, offline: Floats) -> Floats:
-        """(services, offline jobs, 2)."""
+        """The sum of a service's part and a job's part, for all pairs at once."""
         return (services @ self.service + self.bias)[:, None, :] + (offline @ self.offline)[None, :, :]
 
     def rows(self, services: Floats, offline: Floats) -> Floats:
-        """(rows, 2)."""
+        """The weighted sum of both sides' features, row by row."""
         return services @ self.service + offline @ self.offline + self.bias
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All numbers, by name."""
+        """The weights, for a file."""
         return {"service": self.service, "offline": self.offline, "bias": self.bias}
 
 
@@ -100,7 +100,7 @@ class Neighbours(_Plain):
     k: NDArray[np.int64]
 
     def rows(self, services: Floats, offline: Floats) -> Floats:
-        """(rows, 2)."""
+        """The weighted mean of the nearest known pairs, row by row."""
         made = np.empty((len(services), 2), dtype=np.float32)
         squares = np.einsum("ij,ij->i", self.known, self.known)
         k = min(int(self.k), len(self.known))
@@ -114,7 +114,7 @@ class Neighbours(_Plain):
         return made
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All numbers, by name."""
+        """The known pairs, for a file."""
         return {"known": self.known, "value": self.value, "k": self.k}
 
 
@@ -136,7 +136,7 @@ class Trees:
     base: Floats
 
     def pairs(self, services: Floats, offline: Floats) -> Floats:
-        """(services, offline jobs, 2)."""
+        """The sum over all leaves that hold both, as one matrix product."""
         made = np.empty((2, len(services), len(offline)), dtype=np.float32)
         in_service = self._inside(services, 0)
         in_offline = self._inside(offline, services.shape[1])
@@ -160,7 +160,7 @@ class Trees:
         return may[:, :, inner:].reshape(len(x), -1).astype(np.float32)
 
     def rows(self, services: Floats, offline: Floats) -> Floats:
-        """(rows, 2)."""
+        """The sum over all trees of the leaf that each row falls into."""
         x = np.hstack([services, offline])
         made = np.broadcast_to(self.base, (len(x), 2)).copy()
         inner = self.feature.shape[1]
@@ -173,7 +173,7 @@ class Trees:
         return made
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All numbers, by name."""
+        """Splits and leaves of all trees, for a file."""
         return {"feature": self.feature, "threshold": self.threshold, "value": self.value, "base": self.base}
 
 
@@ -197,7 +197,7 @@ class Mlp:
     bias4: Floats
 
     def pairs(self, services: Floats, offline: Floats) -> Floats:
-        """(services, offline jobs, 2)."""
+        """The mean of the networks for all pairs, some services at a time."""
         made = np.zeros((len(services), len(offline), 2), dtype=np.float32)
         step = max(1, _BLOCK // max(1, len(offline)))
         for m in range(len(self.service)):
@@ -210,7 +210,7 @@ class Mlp:
         return made / np.float32(len(self.service))
 
     def rows(self, services: Floats, offline: Floats) -> Floats:
-        """(rows, 2)."""
+        """The mean of the networks, row by row."""
         made = np.zeros((len(services), 2), dtype=np.float32)
         for m in range(len(self.service)):
             for start in range(0, len(services), _BLOCK):
@@ -228,7 +228,7 @@ class Mlp:
         return np.asarray(h @ self.weight4[m] + self.bias4[m])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All numbers, by name."""
+        """Weights and biases of all layers, for a file."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 

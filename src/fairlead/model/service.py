@@ -36,7 +36,7 @@ class LoadCurve(Protocol):
     """Requests over time, as a fraction of what the GPU can serve alone."""
 
     def at(self, t_s: float) -> float:
-        """At a moment."""
+        """The load at a moment, in seconds from the trace's start."""
         ...
 
 
@@ -63,7 +63,7 @@ class DailyLoad:
             raise InputError(f"a load of mean {self.mean_frac:g}, amplitude {self.amplitude:g}: 0 or more, 0 to 1")
 
     def at(self, t_s: float) -> float:
-        """At a moment."""
+        """The load at a moment: a daily wave with its bursts."""
         return self.mean_frac * daily(t_s, self.amplitude, self.peak_h) * burst_factor(self.bursts, t_s)
 
 
@@ -81,7 +81,7 @@ class TableLoad:
             raise InputError("a measured load needs two or more points, at rising times, none below 0")
 
     def at(self, t_s: float) -> float:
-        """At a moment."""
+        """The load at a moment, by the table."""
         first, last = self.times_s[0], self.times_s[-1]
         within = first + (t_s - first) % (last - first)
         return float(np.interp(within, self.times_s, self.fracs)) * burst_factor(self.bursts, t_s)
@@ -119,7 +119,7 @@ class Service:
 
 
 def latencies(rho: Floats, request_s: Floats, slowdown: Floats) -> tuple[Floats, Floats]:
-    """(mean, p99) in seconds."""
+    """Mean and p99 latency in seconds at a load, with what a neighbour costs."""
     r, t = np.minimum(rho * slowdown, FULL), request_s * slowdown
     queue = r / (2.0 * (1.0 - r))
     return t * (1.0 + queue), t * (1.0 + math.log(100.0) * queue)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fairlead.errors import InputError
 from fairlead.model.contention import Solo
-from fairlead.model.files import first_problem, read_rows, read_text
+from fairlead.model.files import first_problem, read_rows, read_toml
 from fairlead.model.profile import Profile
 from fairlead.model.service import Burst, DailyLoad, LoadCurve, Service, TableLoad
 
@@ -55,7 +54,7 @@ class _File(_Strict):
 
 @dataclass(frozen=True, slots=True)
 class ServiceGroup:
-    """Equal services."""
+    """So many equal services, as one table of a file."""
 
     name: str
     count: int
@@ -73,10 +72,9 @@ def load_services(path: str | Path) -> list[ServiceGroup]:
     factor}]`.
     """
     path = Path(path)
+    tables = read_toml(path)
     try:
-        parsed = _File.model_validate(tomllib.loads(read_text(path)))
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: not valid TOML: {error}") from None
+        parsed = _File.model_validate(tables)
     except ValidationError as error:
         raise InputError(f"{path}: {first_problem(error)}", hint=_HINT) from None
     groups: list[ServiceGroup] = []

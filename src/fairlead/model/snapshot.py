@@ -66,10 +66,28 @@ class SnapshotJob:
     """Seconds of work left, alone on the GPUs asked for, at nominal speed."""
     started_s: float | None = None
     """When it first started."""
+    group: str = ""
+    done_s: float = 0.0
+    """Seconds of work done, likewise."""
+    progress_s: float | None = None
+    """When it took the speed that it has now, or when its restart will be over,"""
+    progress_left_s: float | None = None
+    """and what was left then: from these its end follows to the last digit, from `left_s` but for rounding."""
+    epoch_s: float | None = None
+    """Seconds of work of one epoch, where it has told; else as its profile says."""
+    first_width: int = 0
+    """GPUs of its first run,"""
+    taken_gpus: int = 0
+    """those that it has started on or grown by, all together,"""
+    left_width: int = 0
+    """and those of the run that it left last."""
+    gpu_frac: float = 1.0
+    cpus: float = 0.0
+    ram_mib: float = 0.0
 
     def attained_gpu_s(self, now_s: float) -> float:
         """GPU-seconds of service so far."""
-        return self.banked_gpu_s + len(self.placement) * (now_s - self.since_s)
+        return self.banked_gpu_s + len(self.placement) * self.gpu_frac * (now_s - self.since_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +109,36 @@ class Snapshot:
     drained: tuple[int, ...] = ()
     """GPUs that take no more jobs."""
     history: dict[str, Any] | None = None
-    """What was measured of jobs beside each other, as `Interference.to_dict` writes it."""
+    """What the policy has learnt of jobs beside each other, as `Interference.to_dict` writes it."""
+    interference: dict[str, Any] | None = None
+    """What jobs beside each other leave each other, as far as it is known; else what the policy has learnt of it."""
     profiles: tuple[dict[str, Any], ...] = ()
     """Profiles that are not built in, as `profile_as_dict` writes them."""
     is_fake: bool = False
     """Whether its GPUs are."""
+    round_s: float | None = None
+    """The policy decides at multiples of this only."""
+    knowledge: dict[str, Any] | None = None
+    """What the policy has learnt and promised, as `Stack.knowledge` has it; without it, it begins anew."""
+    asked_s: float | None = 0.0
+    """When the policy is asked next; None is when something happens."""
+    changes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """What happened since it was asked: jobs, and nodes, by the names of `Changes`."""
+    ended: tuple[SnapshotJob, ...] = ()
+    """Jobs that ended since it was asked; they are not among `jobs`."""
+    paid_gpu_s: float = 0.0
+    """GPU-seconds of rented nodes that were paid for so far."""
+    accepting: tuple[int, ...] | None = None
+    """GPUs with a service whose guard lets offline work on them; None where nobody knows."""
     _profiles: dict[str, Profile] = field(init=False, repr=False, compare=False)
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     def __post_init__(self) -> None:
         read = [profile_from_dict(value, f"snapshot: profiles.{i}") for i, value in enumerate(self.profiles)]
         object.__setattr__(self, "_profiles", {p.name: p for p in read})
-        if self.history is not None:
-            Interference.from_dict(self.history, "snapshot: history")
+        for name, table in (("history", self.history), ("interference", self.interference)):
+            if table is not None:
+                Interference.from_dict(table, f"snapshot: {name}")
         _expect(math.isfinite(self.now_s) and self.now_s >= 0.0, "now_s", self.now_s, "a number of seconds, 0 or more")
         self._check_nodes()
         for job in self.jobs:
@@ -120,7 +155,7 @@ class Snapshot:
         return found if found is not None else profile_named(name)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The snapshot in plain types that JSON keeps."""
         nodes, variability, rental = self.cluster.nodes, self.cluster.variability, self.cluster.rental
         return {
             "version": VERSION,
@@ -138,8 +173,16 @@ class Snapshot:
             "rented": [[*pair] for pair in self.rented],
             "drained": [*self.drained],
             "history": self.history,
+            "interference": self.interference,
             "profiles": [*self.profiles],
             "is_fake": self.is_fake,
+            "round_s": self.round_s,
+            "knowledge": self.knowledge,
+            "asked_s": self.asked_s,
+            "changes": {name: [*numbers] for name, numbers in self.changes.items()},
+            "ended": [asdict(job) for job in self.ended],
+            "paid_gpu_s": self.paid_gpu_s,
+            "accepting": None if self.accepting is None else [*self.accepting],
         }
 
     @classmethod
@@ -179,7 +222,7 @@ class Snapshot:
                     raise InputError(f"snapshot: {_called(job)} runs on GPU {gpu}, of a node that is in {where}")
 
     def _check_gpus(self) -> None:
-        """Whoever is on a GPU with others shares it, and at most one of them is a service."""
+        """Whoever is on a GPU with others shares it: by parts up to the whole, or with at most one service."""
         on_gpu: dict[int, list[SnapshotJob]] = {}
         for job in self.jobs:
             for gpu in job.placement:
@@ -189,7 +232,11 @@ class Snapshot:
                 names = " and ".join(_called(job) for job in jobs[:2])
                 if not all(job.shared for job in jobs):
                     raise InputError(f"snapshot: GPU {gpu} has {names}, but not all on it are shared")
-                if sum(job.kind == "service" for job in jobs) > 1:
+                if any(job.gpu_frac < 1.0 for job in jobs):
+                    asked = sum(job.gpu_frac for job in jobs)
+                    if asked > 1.0 + 1e-6:
+                        raise InputError(f"snapshot: GPU {gpu} is held {asked:g} times over; at most once")
+                elif sum(job.kind == "service" for job in jobs) > 1:
                     raise InputError(f"snapshot: GPU {gpu} has two services; at most one is on a GPU")
 
 
@@ -197,8 +244,12 @@ _ADAPTER = TypeAdapter(Snapshot)
 _HINT = "a snapshot is what a controller wrote, or Snapshot.to_dict"
 
 
+_LARGE = 1_000_000_000
+"""Whole numbers beyond are mistakes, and would not fit the simulator's tables."""
+
+
 def load_snapshot(path: Path | str) -> Snapshot:
-    """From a JSON file."""
+    """Read a snapshot from a JSON file."""
     path = Path(path)
     try:
         value = json.loads(read_text(path))
@@ -218,13 +269,18 @@ def _rules(job: SnapshotJob, now_s: float, gpus: int) -> Iterator[tuple[str, boo
     place, runs = job.placement, job.state == "running"
     ascending = all(a < b for a, b in itertools.pairwise(place))
     inside = not place or (place[0] >= 0 and place[-1] < gpus)
-    yield "gpus", job.gpus >= 1, "1 or more"
+    yield "gpus", 1 <= job.gpus <= _LARGE, f"1 or more, {_LARGE} at most"
     yield "min_gpus", 1 <= job.min_gpus <= job.gpus, "1 to gpus"
-    yield "max_gpus", job.max_gpus >= job.gpus, "gpus or more"
+    yield "max_gpus", job.gpus <= job.max_gpus <= _LARGE, f"gpus or more, {_LARGE} at most"
+    yield "priority", abs(job.priority) <= _LARGE, f"at most {_LARGE}"
+    yield "batch", 0 <= job.batch <= _LARGE, f"0 to {_LARGE}"
     yield "submit_s", job.submit_s <= now_s, f"a moment up to now_s, {now_s:g}"
     yield "since_s", job.since_s <= now_s, f"a moment up to now_s, {now_s:g}"
     yield "started_s", job.started_s is None or job.started_s <= now_s, f"null, or a moment up to now_s, {now_s:g}"
     yield "memory_mib", job.memory_mib >= 0.0, "0 or more"
+    yield "gpu_frac", 0.0 < job.gpu_frac <= 1.0 and (job.gpu_frac == 1.0 or job.max_gpus == 1), "above 0, at most 1"
+    yield "cpus", job.cpus >= 0.0, "0 or more"
+    yield "ram_mib", job.ram_mib >= 0.0, "0 or more"
     yield "deadline_s", job.deadline_s is None or job.deadline_s > 0.0, "null, or seconds above 0"
     yield "banked_gpu_s", job.banked_gpu_s >= 0.0, "0 or more"
     yield "starts", job.starts >= runs, "1 or more of a job that runs, else 0 or more"

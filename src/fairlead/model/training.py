@@ -1,7 +1,7 @@
-"""How an application really trains, epoch by epoch: the truth of a simulated job, and what it reports of itself.
+"""How a job really trains, epoch by epoch: the truth of a simulated job, and what it reports of itself.
 
-`Application` (application.py) chooses its batch in every epoch, as elastic jobs do. `FixedBatch` is the same job when
-it keeps the batch that it was submitted with. `GoodputTable` is for applications of which only the goodput at some
+`AdaptiveBatch` (adaptive_batch.py) is a job that chooses its batch in every epoch. `FixedBatch` is the same job when
+it keeps the batch that it was submitted with. `GoodputTable` is for jobs of which only the goodput at some
 widths was measured.
 """
 
@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Protocol
 
 from fairlead.errors import InputError
-from fairlead.model.application import Application, Steps
+from fairlead.model.adaptive_batch import AdaptiveBatch, Steps
 from fairlead.model.goodput import BatchLimits, goodput
 
 
 class Training(Protocol):
-    """How fast one application trains."""
+    """How fast jobs of one profile train."""
 
     @property
     def name(self) -> str:
@@ -55,43 +55,43 @@ def whole_job_s(training: Training, replicas: int, nodes: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class FixedBatch:
-    """An application that keeps its total batch, however many GPUs it has."""
+    """A job that keeps its total batch, however many GPUs it has."""
 
-    app: Application
+    adaptive: AdaptiveBatch
     batch: int
 
     def __post_init__(self) -> None:
-        limits = self.app.limits
+        limits = self.adaptive.limits
         if not limits.initial <= self.batch <= limits.max_total:
             raise InputError(
-                f"{self.app.name} with a batch of {self.batch}",
+                f"{self.adaptive.name} with a batch of {self.batch}",
                 hint=f"its batches go from {limits.initial} to {limits.max_total}",
             )
 
     @property
     def name(self) -> str:
         """With the batch, as it trains differently with another."""
-        return f"{self.app.name}@{self.batch}"
+        return f"{self.adaptive.name}@{self.batch}"
 
     @property
     def samples(self) -> tuple[float, ...]:
-        """Of each epoch."""
-        return self.app.samples
+        """The samples of each epoch."""
+        return self.adaptive.samples
 
     def goodput_at(self, epoch: int, replicas: int, nodes: int) -> float:
-        """At that batch."""
+        """Goodput at its own batch; 0 where that batch cannot be split so."""
         local, again = self._split(replicas)
-        if not self.app.limits.local_min <= local <= self.app.limits.local_max:
+        if not self.adaptive.limits.local_min <= local <= self.adaptive.limits.local_max:
             return 0.0
-        steps, limits = self.app.steps_model(replicas, nodes), self.app.limits
-        return float(goodput(steps, self.app.epochs[epoch], limits.initial, replicas, nodes, local, again))
+        steps, limits = self.adaptive.steps_model(replicas, nodes), self.adaptive.limits
+        return float(goodput(steps, self.adaptive.epochs[epoch], limits.initial, replicas, nodes, local, again))
 
     def steps_at(self, epoch: int, replicas: int, nodes: int) -> Steps:
         """What its iterations look like."""
-        return self.app.steps_with(epoch, replicas, nodes, *self._split(replicas), self.batch)
+        return self.adaptive.steps_with(epoch, replicas, nodes, *self._split(replicas), self.batch)
 
     def _split(self, replicas: int) -> tuple[int, int]:
-        return split_batch(self.app.limits, self.batch, replicas)
+        return split_batch(self.adaptive.limits, self.batch, replicas)
 
 
 def split_batch(limits: BatchLimits, batch: int, replicas: int) -> tuple[int, int]:
@@ -139,7 +139,7 @@ _TABLE_HINT = "a csv with the columns app, epoch, gpus, goodput_samples_per_s, s
 
 @dataclass(slots=True)
 class _Measured:
-    """What a file says of one application."""
+    """What a file says of one profile."""
 
     by_epoch: dict[int, dict[int, float]] = field(default_factory=dict)
     """Goodput by epoch and GPUs."""

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 from fairlead.policy.plan import (
     BEHIND_ANOTHER,
     EXPLAINED,
+    GPUS_SCATTERED,
     LOOKED_AT,
     NO_FREE_GPU,
     NODE_BOOTING,
     NOT_SIZED_YET,
     Plan,
 )
+from fairlead.policy.queue import Entry
 from fairlead.policy.view import View
 
 if TYPE_CHECKING:
@@ -27,18 +29,24 @@ if TYPE_CHECKING:
 
 def explain_queue(stack: Stack, view: View, plan: Plan) -> None:
     """Behind the head of a strict order nobody is looked at."""
-    strict = stack.ordering.skips == "none" and not stack.sharing.at_once
+    strict = stack.skips == "none" and not stack.sharing.at_once
     coming = view.usable_gpus({*view.waking, *plan.wake})
-    for entry in stack.queue.firsts(1 if strict else LOOKED_AT):
+    for entry in stack.ranking.first(1 if strict else LOOKED_AT):
         job_id, free = entry.state.job.id, view.free.count
         reason, rejected = stack.sharing.why_waits(entry.state, entry.width, view)
         if reason == NO_FREE_GPU and entry.width <= free:
-            reason = BEHIND_ANOTHER
+            reason = GPUS_SCATTERED if _is_refused(stack, entry, view) else BEHIND_ANOTHER
         elif reason == NO_FREE_GPU and coming and entry.width <= free + coming:
             reason = NODE_BOOTING
         plan.waits[job_id] = reason
         if rejected:
             plan.rejected[job_id] = rejected[:EXPLAINED]
+
+
+def _is_refused(stack: Stack, entry: Entry, view: View) -> bool:
+    """Whether placing has no place for a job on the GPUs that are free."""
+    placing = stack.placing
+    return placing.may_refuse and placing.pick(entry.state, entry.width, view.free, view) is None
 
 
 def explain_widths(stack: Stack, wants: Mapping[int, int], view: View, plan: Plan) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairlead.errors import RunError
+from fairlead.policy.parts import WHOLE, ask_of
 from fairlead.policy.plan import Place, Plan
 from fairlead.policy.view import JobState, View
 
@@ -31,6 +32,8 @@ def check(view: View, plan: Plan) -> None:
     taken: dict[int, list[Place]] = {}
     for place in plan.place:
         _check_place(view, place, taken, leaving)
+    if view.asking and view.cluster.states_hosts:
+        _check_hosts(view, plan, leaving)
 
 
 def _check_nodes(view: View, plan: Plan) -> None:
@@ -75,7 +78,7 @@ def _check_place(view: View, place: Place, taken: dict[int, list[Place]], leavin
         staying = [j for j in view.on_gpu[g] if j not in leaving]
         if others or staying:
             _check_neighbours(view, state, place, g, [view.running[j] for j in staying], others)
-        if job.memory_mib:
+        if job.memory_mib or job.gpu_frac < 1.0:
             _check_memory(view, state, g, staying, others)
         others.append(place)
 
@@ -85,16 +88,48 @@ def _check_neighbours(
 ) -> None:
     if not place.shared or any(not s.shared for s in staying) or any(not o.shared for o in others):
         raise LawBrokenError(f"{state} gets GPU {gpu}, which is not free and not shared by all")
-    if state.job.kind == "service":
-        placed = [view.waiting.get(o.job_id) or view.running[o.job_id] for o in others]
-        if any(s.job.kind == "service" for s in (*staying, *placed)):
-            raise LawBrokenError(f"{state} gets GPU {gpu}, which already has a service")
+    all_there = [state, *staying, *(view.waiting.get(o.job_id) or view.running[o.job_id] for o in others)]
+    if any(s.job.gpu_frac < 1.0 for s in all_there):
+        parts = [ask_of(s.job).part for s in all_there]
+        if max(parts) == WHOLE or sum(parts) > WHOLE:
+            shown = " + ".join(f"{s.job.gpu_frac:g}" for s in all_there)
+            raise LawBrokenError(f"{state} gets GPU {gpu}, which is asked for {shown} times over")
+        return
+    if state.job.kind == "service" and any(s.job.kind == "service" for s in all_there[1:]):
+        raise LawBrokenError(f"{state} gets GPU {gpu}, which already has a service")
 
 
 def _check_memory(view: View, state: JobState, gpu: int, staying: list[int], others: list[Place]) -> None:
     room_mib = view.cluster.gpu_model(gpu).memory_mib
-    used_mib = state.job.memory_mib
-    used_mib += sum(view.running[j].job.memory_mib for j in staying)
-    used_mib += sum((view.waiting.get(o.job_id) or view.running[o.job_id]).job.memory_mib for o in others)
-    if used_mib > room_mib:
+    used_mib = _memory_mib(state, room_mib)
+    used_mib += sum(_memory_mib(view.running[j], room_mib) for j in staying)
+    used_mib += sum(_memory_mib(view.waiting.get(o.job_id) or view.running[o.job_id], room_mib) for o in others)
+    if used_mib > room_mib * (1.0 + 1e-9):
         raise LawBrokenError(f"{state} gets GPU {gpu}: {used_mib:g} MiB wanted of {room_mib:g}")
+
+
+def _memory_mib(state: JobState, room_mib: float) -> float:
+    """What a job needs of a GPU's memory; who asks for a part of the GPU and does not say has as large a part of it."""
+    job = state.job
+    return job.memory_mib or (job.gpu_frac * room_mib if job.gpu_frac < 1.0 else 0.0)
+
+
+def _check_hosts(view: View, plan: Plan, leaving: set[int]) -> None:
+    """No node is asked for more CPUs or memory of its host than it has, when all that leave have left."""
+    assert view.parts is not None, "the cluster says what its hosts have, and the view does not count it"
+    left: dict[int, list[int]] = {}
+    gone = [(s.job, s.gpus, 1) for j in leaving if (s := view.running.get(j)) is not None]
+    placed = [((view.waiting.get(p.job_id) or view.running[p.job_id]).job, p.gpus, -1) for p in plan.place]
+    for job, gpus, sign in (*gone, *placed):
+        ask = ask_of(job)
+        for g in gpus if ask.cpus or ask.ram_kib else ():
+            node = view.cluster.node_of[g]
+            sums = left.setdefault(node, [view.parts.cpus[node], view.parts.ram_kib[node]])
+            sums[0] += sign * ask.cpus
+            sums[1] += sign * ask.ram_kib
+    for node, (cpus, ram_kib) in left.items():
+        if cpus < 0 or ram_kib < 0:
+            raise LawBrokenError(
+                f"node {node} lacks {max(-cpus, 0) / 1000:g} CPUs and {max(-ram_kib, 0) / 1024:g} MiB for what is "
+                "placed there"
+            )

@@ -10,6 +10,8 @@ from fairlead.model.placement import Placement
 # Why jobs that were looked at still wait, or why something that was considered for them was not taken.
 NO_FREE_GPU = "no-free-gpu"
 """Too few GPUs are free."""
+GPUS_SCATTERED = "gpus-scattered"
+"""Enough are free, but not on nodes where placing would put them together."""
 BEHIND_ANOTHER = "behind-another"
 """Enough are free, and another job ahead of it in order has a claim on them."""
 NODE_BOOTING = "node-booting"

@@ -61,7 +61,7 @@ class Pool:
         self._journal = []
 
     def rollback(self) -> None:
-        """Undo everything since `begin`."""
+        """Undo all that was taken and given since `begin`."""
         journal, self._journal = self._journal, None
         for taken, gpus in reversed(journal or ()):
             self._flip(gpus, 1 if taken else -1)

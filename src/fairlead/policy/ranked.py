@@ -60,7 +60,7 @@ class Ranked:
         return rank
 
     def rekey(self, ranks: Iterable[Rank]) -> None:
-        """All keys anew."""
+        """Ask for the keys of all jobs again."""
         self._ranks = sorted(ranks)
         self._keys = {r.state.job.id: r.key for r in self._ranks}
 

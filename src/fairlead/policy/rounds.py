@@ -1,18 +1,22 @@
-"""Decisions in rounds, by the rules of PAL's simulator (docs/papers/pal.md).
+"""An order that is cut where the cluster is full: the rules of PAL's simulator (docs/papers/pal.md).
 
 1. All active jobs, running and waiting, stand in one order.
-2. Walk it adding up GPUs; cut at the first job that would exceed the cluster (greedy backfill: skip it). Only the
-   prefix may run.
-3. Sticky: running jobs keep their GPUs. A waiting job of the prefix that can't be placed evicts running jobs one by one
-   from the tail of the order, never one ahead of itself, and tries again after each; if it still can't be placed, the
-   round ends.
-   Not sticky: all jobs give their GPUs back and the prefix is placed anew; the first that can't be placed ends the
-   round. A job that gets the same GPUs again has not moved.
+2. Walk it adding up GPUs; cut at the first job that would exceed the cluster. Nobody behind the cut starts, however
+   small and however many GPUs are free.
+3. Sticky: running jobs keep their GPUs, those behind the cut too. A waiting job before the cut that can't be placed
+   evicts running jobs one by one from the tail of the order, never one ahead of itself, and tries again after each; if
+   it still can't be placed, the decision ends.
+   Not sticky: all jobs give their GPUs back and those before the cut are placed anew, so that whoever runs behind it is
+   evicted; the first that can't be placed ends the decision. A job that gets the same GPUs again has not moved.
 4. In both the jobs pick in the order that placing asks for (PAL: by class), equal ones in the order of the queue.
+
+This is `backfill=strict` in rounds, and on events where ordering preempts. `backfill=greedy` decides the same in rounds
+as on events (admission.py).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fairlead.policy.plan import NO_FREE_GPU, Place, Plan
@@ -24,27 +28,29 @@ if TYPE_CHECKING:
     from fairlead.policy.stack import Stack
 
 
-def decide(stack: Stack, view: View, plan: Plan) -> None:
-    """One round."""
-    prefix, waiting = _prefix(stack, view)
-    if stack.placing.sticky:
-        _place_sticky(stack, view, plan, waiting)
-    else:
-        _place_anew(stack, view, plan, prefix, waiting)
+@dataclass(frozen=True)
+class Rounds:
+    """A regime of admission: all jobs in one order, cut where the cluster is full."""
+
+    def admit(self, stack: Stack, view: View, plan: Plan) -> None:
+        """Fill the cluster for one round, from the top of the ranking down to the cut."""
+        prefix, waiting = _prefix(stack, view)
+        if stack.placing.sticky:
+            _place_sticky(stack, view, plan, waiting)
+        else:
+            _place_anew(stack, view, plan, prefix, waiting)
 
 
 def _prefix(stack: Stack, view: View) -> tuple[list[Rank], dict[int, Entry]]:
-    """The jobs that may run, in order, and which of them wait (taken out of the queue)."""
-    ordering, queue = stack.ordering, stack.queue
-    greedy = ordering.skips == "greedy" and not ordering.preemptive
-    running = iter(stack.ranked)
+    """The jobs before the cut, in order, and which of them wait (taken out of the queue)."""
+    ordering, ranking = stack.ordering, stack.ranking
+    running = iter(ranking.ranked)
     prefix: list[Rank] = []
     waiting: dict[int, Entry] = {}
-    skipped: list[Entry] = []
     room = view.up_gpus + view.usable_gpus(view.asleep | view.waking)
     rank = next(running, None)
     while room > 0:
-        entry = queue.head()
+        entry = ranking.head()
         if entry is None and rank is None:
             break
         if entry is not None:
@@ -54,19 +60,12 @@ def _prefix(stack: Stack, view: View) -> tuple[list[Rank], dict[int, Entry]]:
             candidate, entry = rank, None
             rank = next(running, None)
         if candidate.width > room:
-            if not greedy:
-                break
-            if entry is not None:
-                queue.remove(entry.state.job.id)
-                skipped.append(entry)
-            continue
+            break
         room -= candidate.width
         prefix.append(candidate)
         if entry is not None:
-            queue.remove(entry.state.job.id)
+            ranking.dequeue(entry.state.job.id)
             waiting[entry.state.job.id] = entry
-    for entry in skipped:
-        queue.push(entry.key, entry.state, entry.width)
     return prefix, waiting
 
 
@@ -77,7 +76,7 @@ def _place_sticky(stack: Stack, view: View, plan: Plan, waiting: dict[int, Entry
         if gpus is None:
             ended = True
             plan.waits[entry.state.job.id] = NO_FREE_GPU
-            stack.queue.push(entry.key, entry.state, entry.width)
+            stack.ranking.enqueue(entry.state)
         else:
             stack.start(entry, gpus, view, plan)
 
@@ -85,18 +84,18 @@ def _place_sticky(stack: Stack, view: View, plan: Plan, waiting: dict[int, Entry
 def _place_or_evict(stack: Stack, view: View, plan: Plan, entry: Entry) -> tuple[int, ...] | None:
     key = stack.ordering.as_running(entry.key, view.now_s)
     while (gpus := stack.place(entry.state, entry.width, view, view.free)) is None:
-        victim = next((r for r in reversed(stack.ranked) if r.state.gpus), None)
+        victim = next((r for r in reversed(stack.ranking.ranked) if r.state.gpus), None)
         if victim is None or victim.key < key:
             return None
-        stack.ranked.discard(victim.state.job.id)
         view.free.give(view.usable(victim.state.gpus))
         plan.evict.append(victim.state.job.id)
-        stack.enqueue(victim.state, view)
+        stack.ranking.stop(victim.state)
     return gpus
 
 
 def _place_anew(stack: Stack, view: View, plan: Plan, prefix: list[Rank], waiting: dict[int, Entry]) -> None:
-    for rank in stack.ranked:
+    ranking = stack.ranking
+    for rank in ranking.ranked:
         view.free.give(view.usable(rank.state.gpus))
     run: set[int] = set()
     for rank in sorted(prefix, key=lambda r: stack.placing.turn(r.state)):
@@ -107,13 +106,12 @@ def _place_anew(stack: Stack, view: View, plan: Plan, prefix: list[Rank], waitin
         run.add(rank.state.job.id)
         if gpus != rank.state.gpus:
             plan.place.append(Place(rank.state.job.id, gpus))
-    for rank in list(stack.ranked):
+    for rank in list(ranking.ranked):
         if rank.state.job.id not in run:
             plan.evict.append(rank.state.job.id)
-            stack.ranked.discard(rank.state.job.id)
-            stack.enqueue(rank.state, view)
+            ranking.stop(rank.state)
     for job_id, entry in waiting.items():
         if job_id not in run:
-            stack.queue.push(entry.key, entry.state, entry.width)
+            ranking.enqueue(entry.state)
         else:
-            stack.ranked.add(Rank(stack.ordering.as_running(entry.key, view.now_s), entry.state, entry.width))
+            ranking.start(entry, entry.width)

@@ -24,11 +24,20 @@ TOLERANCE = 0.02
 
 
 class Scores:
-    """Believed scores per class."""
+    """How slow each GPU is believed to be, class by class."""
 
     def __init__(self, profile: Variability) -> None:
         self._profile = profile
         self._beliefs: dict[str, Belief] = {}
+        self._means: tuple[tuple[int, ...], NDArray[np.float64]] | None = None
+
+    def means(self) -> NDArray[np.float64]:
+        """How slow each GPU is on average over all classes; counted anew only where beliefs have changed."""
+        classes = sorted({*self._profile.scores, *self._beliefs})
+        versions = tuple(self.version(name) for name in classes)
+        if self._means is None or self._means[0] != versions:
+            self._means = versions, np.mean([self.of_class(name) for name in classes], axis=0)
+        return self._means[1]
 
     def of_class(self, app_class: str) -> Sequence[float]:
         """Believed scores of one class, one per GPU."""
@@ -52,7 +61,7 @@ class Scores:
         return self.observe_all(app_class, [((g,), s) for g, s in zip(gpus, slowdowns, strict=True)])
 
     def observe_all(self, app_class: str, seen: Sequence[tuple[Sequence[int], float]]) -> bool:
-        """Several observations at once."""
+        """Take several observations of one class at once; tells whether beliefs changed."""
         belief = self._beliefs.get(app_class)
         if belief is None:
             belief = self._beliefs[app_class] = Belief(self._profile.of_class(app_class))

@@ -9,181 +9,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
-from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fairlead.model.application import Steps
 from fairlead.model.cluster import Cluster
-from fairlead.model.job import Job
 from fairlead.model.placement import NOWHERE, Placement
+from fairlead.model.profile import Profile
+from fairlead.policy.changes import Changes
+from fairlead.policy.job_state import JobState as JobState  # policies import it from here
+from fairlead.policy.parts import Parts
 from fairlead.policy.pool import Pool
 from fairlead.policy.scores import Scores
-
-
-class JobState:
-    """A job that is in the system: what it is, where it runs and the service it has had."""
-
-    __slots__ = (
-        "banked_gpu_s", "first_width", "gpus", "job", "left_width", "shared", "since_s", "sm_share", "starts",
-        "taken_gpus",
-    )  # fmt: skip
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self.gpus: Placement = NOWHERE
-        """Where it runs; empty while it waits."""
-        self.shared = False
-        self.sm_share = 1.0
-        """The part of the SMs that it may use where it is."""
-        self.since_s = job.submit_s
-        """When it was placed there, or began to wait."""
-        self.banked_gpu_s = 0.0
-        self.starts = 0
-        self.first_width = 0
-        """GPUs of its first run; 0 until it has started."""
-        self.taken_gpus = 0
-        """GPUs that it has started on or grown by, all together."""
-        self.left_width = 0
-        """GPUs of the run that it left last."""
-
-    def attained_gpu_s(self, now_s: float) -> float:
-        """GPU-seconds of service so far."""
-        return self.banked_gpu_s + len(self.gpus) * (now_s - self.since_s) if self.gpus else self.banked_gpu_s
-
-    def __lt__(self, other: JobState) -> bool:
-        # In heaps whose entries are equal so far: one job, made anew from what was saved of it.
-        return self.job.id < other.job.id
-
-    def __repr__(self) -> str:
-        return f"<job {self.job.id} {self.job.name!r} on {self.gpus or 'nothing'}>"
-
-
-class Epochs(Protocol):
-    """What jobs report of themselves: epochs done, how long they take, how many are to come."""
-
-    def done(self, state: JobState) -> int:
-        """Whole epochs done."""
-        ...
-
-    def next_end_s(self, state: JobState) -> float:
-        """When a running job's present epoch ends, at the speed it has now."""
-        ...
-
-    def left_s(self, state: JobState) -> float:
-        """Seconds that the epochs to come take alone on the GPUs asked for."""
-        ...
-
-    def kept_speed(self, state: JobState) -> float:
-        """Measured: a running job's speed beside its neighbours over its speed alone on the same GPUs."""
-        ...
-
-    def utilisation(self, gpu: int) -> float:
-        """Measured: how busy a GPU is."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a running job says of its training: where it is, and how fast it goes there."""
-
-    epoch: int
-    """From 0."""
-    epochs: int
-    """In all, as its owner has declared."""
-    samples: float
-    """Of this epoch, as if the batch were the initial one."""
-    nodes: int
-    goodput: float
-    """Samples per second that count, measured."""
-    steps: Steps | None
-    """Its iterations; None where it does not report them."""
-
-
-class Reports(Protocol):
-    """What jobs report of their training, for the sizings that fit curves to it."""
-
-    def report(self, state: JobState) -> Report | None:
-        """Of a job that runs and has made some progress there; None where it reports nothing."""
-        ...
-
-
-class Bill(Protocol):
-    """What has been spent."""
-
-    def paid_gpu_s(self) -> float:
-        """GPU-seconds paid for so far, boot and idle included."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Fleet:
-    """Metered: the services on their GPUs, one value each, in the order of the GPUs."""
-
-    gpu: NDArray[np.int64]
-    service: NDArray[np.int64]
-    """Job numbers."""
-    utilisation_frac: NDArray[np.float64]
-    """The service's own, now; so are the next two."""
-    sm_activity_frac: NDArray[np.float64]
-    """NaN where it was not metered yet, or cannot be."""
-    memory_frac: NDArray[np.float64]
-    accepts: NDArray[np.bool_]
-    """Whether the guard lets offline work on this GPU."""
-    offline: NDArray[np.int64]
-    """The offline job beside it, or -1."""
-
-
-class Meter(Protocol):
-    """What is metered of GPUs with services."""
-
-    def fleet(self) -> Fleet:
-        """Now."""
-        ...
-
-
-class Oracle(Protocol):
-    """Knowledge of the future, for the policies that declare that they need it."""
-
-    def remaining_s(self, state: JobState) -> float:
-        """Run time left: at the speed it has now if it runs, at its nominal speed if it waits."""
-        ...
-
-
-@dataclass(slots=True)
-class Changes:
-    """What happened since the last decision, besides the last plan itself."""
-
-    arrived: list[JobState] = field(default_factory=list)
-    ended: list[JobState] = field(default_factory=list)
-    """Finished or cancelled, from the queue or from GPUs."""
-    returned: list[JobState] = field(default_factory=list)
-    """Back in the queue through no decision of the policy: its node failed, its start failed."""
-    withdrawn: list[JobState] = field(default_factory=list)
-    """Out of the queue without having ended: held by its user, or kept back after a failure. It may arrive again."""
-    retimed: list[JobState] = field(default_factory=list)
-    """Running on at another speed, since its neighbours changed."""
-    nodes: list[int] = field(default_factory=list)
-    """Nodes that went down or came back, or of which a GPU was drained or may be used again."""
-    rescored: set[str] = field(default_factory=set)
-    """Classes for which something new is believed of the GPUs."""
-    turned: list[JobState] = field(default_factory=list)
-    """Running jobs that have begun a new epoch; told to elastic sizings only."""
-
-    def __bool__(self) -> bool:
-        happened = self.arrived or self.ended or self.returned or self.withdrawn or self.retimed or self.turned
-        return bool(happened or self.nodes or self.rescored)
+from fairlead.policy.sources import Bill, Epochs, Meter, Oracle, Reports
+from fairlead.policy.usage import Usage
 
 
 class View:
     """Now: the clock, the jobs, the GPUs and who is on them."""
 
     __slots__ = (
-        "asleep", "bill", "changes", "cluster", "down", "drained", "epochs", "free", "group_epoch", "groups", "meter",
-        "now_s", "on_gpu", "oracle", "regrouped", "rented_s", "reports", "running", "scores", "up_gpus", "waiting",
-        "waking",
+        "asking", "asleep", "bill", "changes", "cluster", "down", "drained", "epochs", "free", "group_epoch", "groups",
+        "meter", "now_s", "on_gpu", "oracle", "parts", "regrouped", "rented_s", "reports", "running", "scores",
+        "up_gpus", "usage", "waiting", "waking",
     )  # fmt: skip
 
     def __init__(
@@ -228,6 +73,12 @@ class View:
         """GPUs that take no jobs, by word of the operator."""
         self.up_gpus = cluster.gpus
         """GPUs that take jobs: not drained, and on nodes that are up."""
+        self.usage: Usage | None = None
+        """GPU-seconds that users have held; None where nobody asks (`count_usage`)."""
+        self.parts = Parts(cluster) if cluster.states_hosts else None
+        """What is left of GPUs and hosts; None as long as nobody has asked for a part of them."""
+        self.asking: set[int] = set()
+        """The jobs, waiting and running, that ask for a part of a GPU, or of hosts that say what they have."""
         self.changes = Changes()
 
     def usable(self, gpus: Placement) -> Placement:
@@ -248,16 +99,50 @@ class View:
         """Whether a job is in the system, and not withdrawn."""
         return job_id in self.running or job_id in self.waiting
 
+    def neighbours(self, state: JobState) -> list[Profile]:
+        """The applications of the others on the most crowded of a running job's GPUs.
+
+        Of a job that asked for a part of a GPU there are none: what it gets is its own.
+        """
+        if state.job.gpu_frac < 1.0:
+            return []
+        running, on_gpu, own = self.running, self.on_gpu, state.job.id
+        others = ([running[j].job.profile for j in on_gpu[g] if j != own] for g in state.gpus)
+        return max(others, key=lambda profiles: sum(p.activity_frac for p in profiles), default=[])
+
+    def count_usage(self) -> Usage:
+        """Count what users hold, from now on."""
+        if self.usage is None:
+            self.usage = Usage()
+            for state in self.running.values():
+                if not state.shared or state.job.gpu_frac < 1.0:
+                    self.usage.change((state.job.group, state.job.user), state.held_gpus, self.now_s)
+            for group, gpus in self.groups.items():
+                for _ in gpus:
+                    self.usage.regroup([], [self.running[j] for j in group], self.now_s)
+        return self.usage
+
     # -- for drivers -----------------------------------------------------------------------------------------------
 
     def arrive(self, state: JobState) -> None:
         """A job was submitted, or one that was withdrawn is back."""
-        self.waiting[state.job.id] = state
+        self.enter(state)
         self.changes.arrived.append(state)
+
+    def enter(self, state: JobState) -> None:
+        """A job is in the system and waits; nothing has happened by that."""
+        job = state.job
+        self.waiting[job.id] = state
+        if job.gpu_frac < 1.0:
+            self.parts = self.parts or Parts(self.cluster)
+            self.asking.add(job.id)
+        elif (job.cpus or job.ram_mib) and self.cluster.states_hosts:
+            self.asking.add(job.id)
 
     def withdraw(self, state: JobState) -> None:
         """A waiting job leaves the queue without having ended."""
         del self.waiting[state.job.id]
+        self.asking.discard(state.job.id)
         self.changes.withdrawn.append(state)
 
     def start(self, state: JobState, gpus: Placement, *, shared: bool = False, sm_share: float = 1.0) -> None:
@@ -271,11 +156,18 @@ class View:
             self.free.take(tuple(g for g in gpus if not on_gpu[g]))
         else:
             self.free.take(gpus)
-        if shared:
+        if state.job.gpu_frac < 1.0:
+            for g in gpus:
+                on_gpu[g] = tuple(sorted((*on_gpu[g], job_id)))
+        elif shared:
             self._regroup(gpus, lambda residents: tuple(sorted((*residents, job_id))))
         else:
             for g in gpus:
                 on_gpu[g] = (job_id,)
+        if self.usage is not None and (not shared or state.job.gpu_frac < 1.0):
+            self.usage.change((state.job.group, state.job.user), len(gpus) * state.job.gpu_frac, self.now_s)
+        if self.parts is not None:
+            self.parts.take(state.job, gpus)
         # A job that leaves and starts at one moment is resized or moved: it takes only what is new.
         had = state.left_width if state.since_s == self.now_s else 0
         state.taken_gpus += max(0, len(gpus) - had)
@@ -298,6 +190,7 @@ class View:
             self._leave(state)
         else:
             self.waiting.pop(state.job.id, None)
+        self.asking.discard(state.job.id)
         self.changes.ended.append(state)
 
     def node_down(self, node: int) -> None:
@@ -312,7 +205,7 @@ class View:
         self.changes.nodes.append(node)
 
     def node_up(self, node: int) -> None:
-        """A node is back."""
+        """A node that was down is back, with all its GPUs free."""
         gpus = self._idle_gpus_of(node)
         self.down.remove(node)
         self.up_gpus += len(gpus)
@@ -352,6 +245,8 @@ class View:
             self.up_gpus -= 1
             if not self.on_gpu[gpu]:
                 self.free.take((gpu,))
+        if self.parts is not None:
+            self.parts.touch(node)
         self.changes.nodes.append(node)
 
     def undrain(self, gpu: int) -> None:
@@ -364,6 +259,8 @@ class View:
             self.up_gpus += 1
             if not self.on_gpu[gpu]:
                 self.free.give((gpu,))
+        if self.parts is not None:
+            self.parts.touch(node)
         self.changes.nodes.append(node)
 
     def decided(self) -> None:
@@ -372,18 +269,25 @@ class View:
 
     def _leave(self, state: JobState) -> None:
         job_id, gpus, on_gpu = state.job.id, state.gpus, self.on_gpu
-        del self.running[job_id]
-        if state.shared:
+        if state.job.gpu_frac < 1.0:
+            for g in gpus:
+                on_gpu[g] = tuple(j for j in on_gpu[g] if j != job_id)
+        elif state.shared:
             self._regroup(gpus, lambda residents: tuple(j for j in residents if j != job_id))
         else:
             for g in gpus:
                 on_gpu[g] = ()
+        if self.usage is not None and (not state.shared or state.job.gpu_frac < 1.0):
+            self.usage.change((state.job.group, state.job.user), -state.held_gpus, self.now_s)
+        if self.parts is not None:
+            self.parts.give(state.job, gpus)
+        del self.running[job_id]
         freed = gpus if not state.shared else tuple(g for g in gpus if not on_gpu[g])
         if self.down or self.drained:
             node_of = self.cluster.node_of
             freed = tuple(g for g in freed if node_of[g] not in self.down and g not in self.drained)
         self.free.give(freed)
-        state.banked_gpu_s += len(gpus) * (self.now_s - state.since_s)
+        state.banked_gpu_s += len(gpus) * state.job.gpu_frac * (self.now_s - state.since_s)
         state.left_width = len(gpus)
         state.gpus = NOWHERE
         state.shared = False
@@ -391,13 +295,15 @@ class View:
 
     def _regroup(self, gpus: Placement, change: Callable[[tuple[int, ...]], tuple[int, ...]]) -> None:
         """Other jobs on these GPUs: keep `on_gpu` and `groups` in step."""
-        on_gpu, groups = self.on_gpu, self.groups
+        on_gpu, groups, running = self.on_gpu, self.groups, self.running
         if len(self.regrouped) > 256 + 4 * len(groups):
             self.regrouped.clear()
             self.group_epoch += 1
         for g in gpus:
             old = on_gpu[g]
             new = on_gpu[g] = change(old)
+            if self.usage is not None:
+                self.usage.regroup([running[j] for j in old], [running[j] for j in new], self.now_s)
             if old:
                 members = groups[old]
                 members.discard(g)

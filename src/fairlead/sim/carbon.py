@@ -45,7 +45,10 @@ def parse_carbon(text: str) -> Carbon:
     if constant is not None:
         return Carbon((_checked(constant, f"carbon {text!r}"),))
     path = Path(text)
-    rows = list(csv.DictReader(read_text(path).splitlines()))
+    try:
+        rows = list(csv.DictReader(read_text(path).splitlines()))
+    except csv.Error as error:
+        raise InputError(f"{path} is no csv file: {error}", hint=_HINT) from None
     values = []
     for line, row in enumerate(rows, start=2):
         if row.get("hour") != str(line - 2) or row.get("g_per_kwh") is None:

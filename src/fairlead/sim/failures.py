@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from fairlead.errors import InputError
 
+_MOST_H = 1e9
+"""Longer than any run; with far more, moments are no longer told apart."""
+
 
 @dataclass(frozen=True)
 class Failures:
@@ -22,10 +25,12 @@ class Failures:
     repair_h: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.mtbf_h < float("inf"):
-            raise InputError(f"mtbf_h is {self.mtbf_h}; the mean time between failures is a number of hours above 0")
-        if not 0.0 <= self.repair_h < float("inf"):
-            raise InputError(f"repair_h is {self.repair_h}; the mean repair time is a number of hours, 0 or more")
+        if not 0.0 < self.mtbf_h <= _MOST_H:
+            raise InputError(
+                f"mtbf_h is {self.mtbf_h}; the mean time between failures is above 0 h and up to {_MOST_H:g} h"
+            )
+        if not 0.0 <= self.repair_h <= _MOST_H:
+            raise InputError(f"repair_h is {self.repair_h}; the mean repair time is from 0 h up to {_MOST_H:g} h")
 
 
 class FailureProcess:

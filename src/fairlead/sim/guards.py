@@ -50,7 +50,7 @@ class Guards:
 
     @property
     def next_s(self) -> float:
-        """The next look."""
+        """When a guard has to be looked at next."""
         while self._looks and self._look_s.get(self._looks[0][1]) != self._looks[0][0]:
             heapq.heappop(self._looks)
         return self._looks[0][0] if self._looks else _NEVER
@@ -59,12 +59,14 @@ class Guards:
         """Of one GPU, as of when it was last fed."""
         return self._guards[gpu].state
 
-    def add(self, gpu: int, now_s: float) -> None:
-        """A service has come to a GPU."""
-        self._guards[gpu] = GpuGuard(self._config, now_s)
+    def add(self, gpu: int, now_s: float, *, accepts: bool = False) -> None:
+        """A service has come to a GPU, or was there before and its guard `accepts` offline work already."""
+        guard = self._guards[gpu] = GpuGuard(self._config, now_s)
+        if accepts:
+            guard.state = State.HEALTHY
 
     def remove(self, gpu: int) -> None:
-        """It has gone."""
+        """The service of a GPU has gone, and its guard with it."""
         del self._guards[gpu]
         self._restless.pop(gpu, None)
         self._look_s.pop(gpu, None)

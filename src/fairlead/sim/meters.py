@@ -14,6 +14,7 @@ import polars as pl
 from fairlead.model.cluster import Cluster, GpuModel
 from fairlead.model.interference import Interference
 from fairlead.model.power import gpu_power_w
+from fairlead.model.profile import Profile
 from fairlead.policy.view import View
 from fairlead.sim.simjob import SimJob
 
@@ -37,7 +38,7 @@ class Meters:
         # Gauges: what holds right now.
         self.idle_w = sum(n.base_w + n.gpus * n.gpu_model.idle_w for n in cluster.nodes)
         self.jobs_w = 0.0
-        self.held_gpus = 0
+        self.held_gpus = 0.0
         self.activity_gpus = 0.0
         self.paid_gpus = cluster.gpus
         """GPUs that are paid for, busy or not."""
@@ -56,7 +57,7 @@ class Meters:
         self._timeline = Timeline(begin_s)
 
     def advance(self, now_s: float) -> None:
-        """Integrate up to now."""
+        """Integrate energy and money up to now."""
         dt_s = now_s - self.now_s
         if dt_s <= 0.0:
             return
@@ -76,9 +77,29 @@ class Meters:
         if now_s >= self._timeline.next_s:
             self._timeline.add(now_s, self._integrals())
 
+    @property
+    def next_row_s(self) -> float:
+        """From this moment on the timeline wants another row."""
+        return self._timeline.next_s
+
+    def set_integrals(
+        self, now_s: float, up_gpu_s: float, usd: float, busy_gpu_s: float, activity_gpu_s: float, idle_j: float,
+        jobs_j: float, running_job_s: float, waiting_job_s: float,
+    ) -> None:  # fmt: skip
+        """What a loop with sums of its own has come to by now; all GPUs are paid for, and jobs share none."""
+        self.up_gpu_s = self.paid_gpu_s = up_gpu_s
+        self.paid_usd = usd
+        self.busy_gpu_s = self.held_gpu_s = busy_gpu_s
+        self.activity_gpu_s = activity_gpu_s
+        self.idle_j, self.jobs_j = idle_j, jobs_j
+        self.running_job_s, self.waiting_job_s = running_job_s, waiting_job_s
+        self.now_s = now_s
+        if now_s >= self._timeline.next_s:
+            self._timeline.add(now_s, self._integrals())
+
     def started(self, job: SimJob) -> None:
         """A job was placed; its gauges follow from who is on its GPUs."""
-        self.held_gpus += len(job.gpus)
+        self.held_gpus += len(job.gpus) * job.job.gpu_frac
         job.metered_s = self.now_s
         if job.shared:
             self.idle_w -= self._idle_w(tuple(g for g in job.gpus if len(self._view.on_gpu[g]) == 1))
@@ -88,7 +109,7 @@ class Meters:
 
     def stopped(self, job: SimJob, gpus: tuple[int, ...]) -> None:
         """A job left these GPUs."""
-        self.held_gpus -= len(gpus)
+        self.held_gpus -= len(gpus) * job.job.gpu_frac
         job.energy_j += job.power_w * (self.now_s - job.metered_s)
         self.jobs_w -= job.power_w
         self.activity_gpus -= job.activity_gpus
@@ -96,9 +117,9 @@ class Meters:
         down, node_of, on_gpu = self._view.down, self._cluster.node_of, self._view.on_gpu
         # A GPU that a neighbour still holds is not idle; one of a dead node draws nothing.
         self.idle_w += self._idle_w(tuple(g for g in gpus if not on_gpu[g] and node_of[g] not in down))
-        if not self.held_gpus:
+        if not self._view.running:
             # Sums of many small steps drift in the last digits; nobody runs, so these are exactly 0.
-            self.jobs_w = self.activity_gpus = 0.0
+            self.jobs_w = self.activity_gpus = self.held_gpus = 0.0
 
     def regauge(self, job: SimJob) -> None:
         """Settle a job's energy and set its power and activity from its GPUs as they are now."""
@@ -166,6 +187,12 @@ class Meters:
             self.paid_gpu_s,
         )  # fmt: skip
 
+    def alone(self, profile: Profile, gpus: int) -> tuple[float, float, float]:
+        """Where all GPUs are of one model: power and active GPUs of a job that shares none, and their power if idle."""
+        assert self._only_model is not None
+        own, model = profile.activity_frac, self._only_model
+        return gpus * self._power_w(model, own), gpus * own, model.idle_w * gpus
+
     def _idle_w(self, gpus: tuple[int, ...]) -> float:
         if self._only_model is not None:
             return self._only_model.idle_w * len(gpus)
@@ -182,7 +209,9 @@ class Meters:
         """Power and active GPUs of one job: its part, by activity, of each GPU that it is on."""
         own = job.job.profile.activity_frac
         if not job.shared and self._only_model is not None:
-            return len(job.gpus) * self._power_w(self._only_model, own), len(job.gpus) * own
+            return self.alone(job.job.profile, len(job.gpus))[:2]
+        if job.job.gpu_frac < 1.0:
+            return self._gauges_of_part(job)
         power_w = activity = 0.0
         running = self._view.running
         for g in job.gpus:
@@ -193,6 +222,15 @@ class Meters:
             power_w += part * self._power_w(self._cluster.gpu_model(g), used)
             activity += part * used
         return power_w, activity
+
+    def _gauges_of_part(self, job: SimJob) -> tuple[float, float]:
+        """Of a job that holds a part of a GPU: it keeps so much of it busy, and draws its part of what is held."""
+        running, gpu = self._view.running, job.gpus[0]
+        on_it = [running[j].job for j in self._view.on_gpu[gpu]]
+        used = sum([j.gpu_frac * j.profile.activity_frac for j in on_it])
+        held = sum([j.gpu_frac for j in on_it])
+        power_w = self._power_w(self._cluster.gpu_model(gpu), used)
+        return job.job.gpu_frac / held * power_w, job.job.gpu_frac * job.job.profile.activity_frac
 
 
 class Timeline:
@@ -205,7 +243,7 @@ class Timeline:
         self.next_s = begin_s
 
     def add(self, now_s: float, integrals: tuple[float, ...]) -> None:
-        """A row for now."""
+        """Add a row for this moment."""
         self._rows.append((now_s, integrals))
         if len(self._rows) > _TIMELINE_ROWS:
             self._rows = self._rows[::2]
@@ -213,7 +251,7 @@ class Timeline:
         self.next_s = now_s + self._step_s
 
     def frame(self, now_s: float, integrals: tuple[float, ...]) -> pl.DataFrame:
-        """Means between the rows."""
+        """The timeline as a table, with means between its rows."""
         # What is billed at the very end comes after the last row was written: the integrals as they are now count.
         rows = [*(row for row in self._rows if row[0] < now_s), (now_s, integrals)]
         pairs = list(itertools.pairwise(rows))

@@ -8,7 +8,7 @@ of all GPUs together, of which an event changes those of the GPUs that it touche
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -16,18 +16,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fairlead.model.cluster import Cluster
-from fairlead.model.contention import Mode, Solo, beside
+from fairlead.model.contention import UNMEASURED, Mode, beside
 from fairlead.model.service import DAY_S, Burst, DailyLoad, Service, burst_factor, latencies, miss_frac
 from fairlead.policy.guarding import GuardConfig
-from fairlead.policy.view import Fleet
+from fairlead.policy.sources import Fleet
 from fairlead.sim.guards import Guards
 from fairlead.sim.simjob import SimJob
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 TICK_S = 60.0
-_PLAIN = Solo(0.95, 0.5, 0.6, 0.4, 0.1, 0.2)
-"""An offline job of which nothing was measured."""
 _NEVER = float("inf")
 _ROWS = 4096
 _FLEET = ("utilisation_frac", "sm_activity_frac", "memory_frac", "oversold_frac")
@@ -54,8 +52,14 @@ class Online:
         retime: Callable[[SimJob, float], None],
         tick_s: float = TICK_S,
         begin_s: float = 0.0,
+        accepting: Collection[int] = (),
     ) -> None:
         gpus = cluster.gpus
+        self._begin_s = begin_s
+        self._accepting = accepting
+        """GPUs whose guard lets offline work on them at the beginning."""
+        self._alone: set[int] = set()
+        """GPUs whose service was placed so that nobody may join it."""
         self._mode = mode
         self._guards = Guards(guard, gpus) if guard is not None else None
         self._retime = retime
@@ -106,7 +110,7 @@ class Online:
         if service is not None:
             self._host(job, service, now_s)
             return
-        solo = job.job.profile.solo or _PLAIN
+        solo = job.job.profile.solo or UNMEASURED
         for gpu in job.gpus:
             self._offline[gpu] = job
             self._offline_id[gpu] = job.job.id
@@ -126,6 +130,7 @@ class Online:
                 del self._services[gpu]
                 self._curves.pop(gpu, None)
                 self._bursts.pop(gpu, None)
+                self._alone.discard(gpu)
                 if self._guards is not None:
                     self._guards.remove(gpu)
             self._rho[at] = self._u[at] = self._a[at] = self._b[at] = self._memory[at] = self._mean[at] = 0.0
@@ -146,11 +151,13 @@ class Online:
         return min((float(self._throughput[g]) for g in job.gpus if g in self._services), default=1.0)
 
     def fleet(self, now_s: float) -> Fleet:
-        """What is metered now."""
+        """The services as they are metered at this moment."""
         at = self._at
         if self._guards is not None:
             self._guards.refresh(now_s, self._offline)
         accepts = np.ones(len(at), dtype=bool) if self._guards is None else self._guards.accepts[at]
+        if self._alone:
+            accepts &= ~np.isin(at, list(self._alone))
         offline, service = self._offline_id[at], self._service_id[at]
         return Fleet(at, service, self._u[at], self._a[at], self._memory[at], accepts, offline)
 
@@ -204,8 +211,10 @@ class Online:
                 self._bursts[gpu] = bursts
         else:
             self._curves[gpu] = service
+        if not job.shared:
+            self._alone.add(gpu)
         if self._guards is not None:
-            self._guards.add(gpu, now_s)
+            self._guards.add(gpu, now_s, accepts=now_s == self._begin_s and gpu in self._accepting)
         self._load(np.array([gpu]), now_s)
         self._look_at(np.array([gpu]), now_s)
         if self._tick_due_s == _NEVER:

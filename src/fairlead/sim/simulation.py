@@ -5,53 +5,60 @@ to. In round mode the same loop runs with two things rounded up to the next mult
 done leaves, and when the policy is asked. At one moment ends come first, then failures and repairs, then arrivals, then
 one decision.
 
-This file is the loop, and where the parts of the world are joined: what happens to jobs (jobs.py), their speeds and
-ends (pace.py), nodes (nodes.py), all that happens by itself (world.py), and what policies may ask (answers.py).
+This file is the loop, and where the parts of the world are joined: who decides and when (policy/driver.py), what
+happens to jobs (jobs.py), their speeds and ends (speeds.py), nodes (nodes.py), all that happens by itself
+(incidents.py), and what policies may ask (observations.py).
 
-A run may also begin in the middle (`Simulation.from_snapshot`, warm.py), on the snapshot's clock, with a decision at
-once. It ends when all training jobs have ended, or when those that are left never will: as things stand, on the nodes
-that are up. What it counts and meters is from there on.
+A run may also begin in the middle (`Simulation.from_snapshot`, resume.py), on the snapshot's clock. In rounds jobs then
+leave when they are done, as on a live cluster: only decisions wait. It ends when all training jobs have ended, or when
+those that are left never will: as things stand, on the nodes that are up. What it counts and meters is from there on,
+and up to a moment where one is given (`run`).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any
 
 from fairlead.errors import RunError
 from fairlead.model.cluster import Cluster
 from fairlead.model.interference import EMPTY, Interference
 from fairlead.model.job import Job
-from fairlead.model.profile import Locality
 from fairlead.model.snapshot import Snapshot
-from fairlead.model.variability import Variability
-from fairlead.policy import laws
+from fairlead.policy.driver import Driver, Effects, Sources, at_round
 from fairlead.policy.guarding import GuardConfig
 from fairlead.policy.stack import Stack
 from fairlead.policy.view import View
-from fairlead.sim.answers import Answers
-from fairlead.sim.failures import FailureProcess, Failures
+from fairlead.policy.working_job import NEVER
+from fairlead.sim.failures import FailureProcess
 from fairlead.sim.feasible import check_feasible
+from fairlead.sim.incidents import Incidents
 from fairlead.sim.jobs import Jobs
 from fairlead.sim.meters import Meters
 from fairlead.sim.nodes import Nodes
 from fairlead.sim.notes import about_endless, about_gpus, about_rent
+from fairlead.sim.observations import Observations
 from fairlead.sim.online import Online
-from fairlead.sim.pace import Pace
+from fairlead.sim.plain_run import plain_run
+from fairlead.sim.recording import Recording
 from fairlead.sim.result import JobRows, Result
-from fairlead.sim.rounds import NEVER, at_round
+from fairlead.sim.resume import Warm, resume, taken, warm
 from fairlead.sim.simjob import SimJob
+from fairlead.sim.speeds import Speeds
 from fairlead.sim.summary import COUNTED, audit, summarise
-from fairlead.sim.truth import Drift, Truth, Watch
-from fairlead.sim.warm import Warm, resume, taken, warm
+from fairlead.sim.truth import Truth
 from fairlead.sim.work import Works
-from fairlead.sim.world import World
+from fairlead.sim.world import PLAIN, World
 from fairlead.traces.trace import Trace
 
 _PROGRESS_EVERY = 500
 _IDLE_EVENTS = 20_000
 """So many failures, repairs and decisions in a row with nobody running or to come: the policy never starts them."""
+
+
+_QUIET_EVENTS, _QUIET_S = 1_000, 2 * 86400.0
+"""From a snapshot, where no node fails, so many over so much time are enough: services have the same load every day."""
 
 
 class Simulation:
@@ -62,63 +69,65 @@ class Simulation:
         trace: Trace,
         cluster: Cluster,
         stack: Stack,
+        world: World = PLAIN,
         *,
-        seed: int = 0,
-        locality: Locality | None = None,
-        restart_s: float | None = None,
-        failures: Failures | None = None,
-        true_variability: Variability | None = None,
-        drifts: tuple[Drift, ...] = (),
-        correct_scores: Watch | None = None,
-        drained: tuple[int, ...] = (),
-        interference: Interference = EMPTY,
         progress: Callable[[int, int], None] | None = None,
         begin: Warm | None = None,
     ) -> None:
         self._trace = trace
         self._cluster = cluster
         self._stack = stack
-        self._round_s = stack.round_s
+        self._grid_s = stack.round_s if begin is None else None
+        """What happens is rounded up to multiples of this."""
         self._progress = progress
         self._begin = begin
+        self._world = world
         begin_s = begin.snapshot.now_s if begin is not None else 0.0
-        self._arrivals: Iterator[tuple[Job, float]] = trace.arrivals(locality=locality, restart_s=restart_s)
+        self._arrivals: Iterator[tuple[Job, float]] = trace.arrivals(locality=world.locality, restart_s=world.restart_s)
         self._counts = counts = dict.fromkeys(COUNTED, 0)
-        self._wake_s = NEVER
-        """When the policy wants to be asked, whatever happens."""
         self._stuck: list[str] = []
         """Why jobs were left that never end."""
         # The parts of the world, each made from those before it.
-        fails = FailureProcess(failures, len(cluster.nodes), seed)
-        truth = Truth(cluster, true_variability, drifts)
-        self._view = view = View(cluster)
+        fails = FailureProcess(world.failures, len(cluster.nodes), world.seed)
+        truth = Truth(cluster, world.true_variability, world.drifts)
+        self._driver = driver = Driver[SimJob](cluster, stack)
+        self._view = view = driver.view
         view.now_s = begin_s
-        for gpu in drained:
+        for gpu in world.drained:
             view.drain(gpu)
-        watch = correct_scores if view.scores is not None else None
-        self._meters = meters = Meters(cluster, view, interference, begin_s)
-        self._rows = rows = JobRows(trace, cluster.gpus, begin.services if begin is not None else ())
-        self._pace = pace = Pace(view, meters, truth, interference, round_s=stack.round_s, watched=watch is not None)
-        self._online = pace.online = online = _services(trace, cluster, stack, pace, begin_s)
-        works, elastic = Works(cluster.node_gpus, stack.sizing.adapts_batch), stack.sizing.elastic
-        self._jobs = jobs = Jobs(view, meters, pace, online, works, rows, counts, tells_epochs=elastic)
-        self._nodes = nodes = Nodes(view, meters, jobs, stack.powering, counts)
-        self._world = World(view, fails, truth, pace, online, jobs, nodes, counts, watch=watch)
-        self.answers = answers = Answers(view, meters, interference, pace, online)
+        watch = world.correct_scores if view.scores is not None else None
+        self._meters = meters = Meters(cluster, view, world.interference, begin_s)
+        self._rows = rows = _rows(trace, cluster, begin)
+        self._speeds = speeds = Speeds(
+            view, meters, truth, world.interference, round_s=self._grid_s, watched=watch is not None
+        )
+        self._online = speeds.online = online = _services(trace, cluster, stack, speeds, begin)
+        works = Works(cluster.node_gpus, stack.sizing.adapts_batch)
+        self._jobs = jobs = Jobs(driver, meters, speeds, online, works, rows, counts)
+        self._nodes = nodes = Nodes(driver, meters, jobs, counts)
+        self._incidents = Incidents(driver, fails, truth, speeds, online, jobs, nodes, counts, watch=watch)
+        paid_before_gpu_s = begin.snapshot.paid_gpu_s if begin is not None else 0.0
+        self.observations = asked = Observations(view, meters, world.interference, online, paid_before_gpu_s)
         """What policies may ask."""
-        view.oracle = answers if stack.needs_oracle else None
-        view.epochs = view.reports = view.bill = answers
-        view.meter = answers if online is not None else None
-        self._eventful = bool(failures or drifts or watch or stack.powering.active or online is not None)
+        driver.inform(Sources(asked, asked, asked, asked if online is not None else None, asked))
+        self._eventful = bool(world.failures or world.drifts or watch or stack.powering.active or online is not None)
         self._eventful |= begin is not None and bool(begin.snapshot.waking or begin.snapshot.asleep)
         """Whether anything can happen besides arrivals and ends; most runs need not ask at every event."""
         if begin is None:
             if stack.powering.rents:
                 nodes.give_all_back()
-            check_feasible(trace, cluster, stack, cluster.gpus - len(view.drained))
+            check_feasible(trace, cluster, stack, view.drained)
         else:
-            resume(begin, self._arrivals, view, jobs, nodes)
-            self._wake_s = begin_s  # the policy is asked at once
+            self._arrivals = begin.later(self._arrivals)
+            resume(begin, driver, jobs, nodes)
+        driver.effects = Effects(
+            jobs.leaves, jobs.left, jobs.started, jobs.retimed, meters.regauge, jobs.planned, nodes.slept, nodes.woke
+        )
+        self._recording: Recording | None = None
+        if world.records:
+            self._recording = Recording(view, rents=stack.powering.rents)
+            driver.effects = self._recording.around(driver.effects)
+            nodes.on_change = self._recording.node_changed
         self._arrival = next(self._arrivals, None)
 
     @classmethod
@@ -133,10 +142,13 @@ class Simulation:
         progress: Callable[[int, int], None] | None = None,
     ) -> Simulation:
         """Run on from a snapshot, under any policy; `later` has jobs that are still to come."""
-        begin = warm(snapshot, later)
-        return cls(
-            begin.trace, snapshot.cluster, stack, seed=seed, interference=interference, progress=progress, begin=begin
-        )
+        begin, world = warm(snapshot, later), World(seed=seed, interference=interference)
+        return cls(begin.trace, snapshot.cluster, stack, world, progress=progress, begin=begin)
+
+    @property
+    def view(self) -> View:
+        """The world as policies see it; to look at."""
+        return self._view
 
     def advance(self, until_s: float) -> None:
         """Run up to a moment, all that happens then included; `run` goes on from there."""
@@ -144,12 +156,16 @@ class Simulation:
 
     def snapshot(self) -> Snapshot:
         """The world as it is now. Jobs that train by goodput have no place in it."""
-        return taken(self._view, self._stack.spec, self._nodes.awake, self._history())
+        return taken(self._driver, self.observations.paid_gpu_s())
 
-    def run(self) -> Result:
-        """Run until every job of the trace has ended."""
+    def run(self, until_s: float = NEVER) -> Result:
+        """Run until every job of the trace has ended; from a snapshot also up to a moment, whoever has ended by then.
+
+        Totals are comparable over equal times only: a run that gives jobs up has waited for them for days.
+        """
         began = time.perf_counter()
-        self._loop()
+        if until_s < NEVER or not self._run_plain():
+            self._loop(until_s)
         wall_s = time.perf_counter() - began
         self._settle()
         online, stack, jobs = self._online, self._stack, self._rows.frame()
@@ -170,65 +186,85 @@ class Simulation:
             history=self._history(),
             fleet=online.timeline() if online is not None else None,
             evictions=online.evicted() if online is not None else None,
+            occupancy=None if self._recording is None else self._recording.occupancy(),
+            needs_oracle=stack.needs_oracle,
         )
+
+    def _run_plain(self) -> bool:
+        """Run in columns where nothing but arrivals and ends can happen; whether it was so."""
+        if self._begin is not None or self._counts["arrived"]:
+            return False
+        plain = plain_run(self._trace, self._cluster, self._stack, self._world, self._meters)
+        if plain is None:
+            return False
+        plain.run(self._meters, self._rows, self._progress, _PROGRESS_EVERY)
+        self._view.now_s = self._meters.now_s
+        self._counts |= {"events": plain.events, "arrived": len(self._trace), "ended": len(self._trace)}
+        self._jobs.ended_gpu_s, self._jobs.ended_energy_j = plain.ended_gpu_s, plain.ended_energy_j
+        return True
 
     # -- the clock -------------------------------------------------------------------------------------------------
 
     def _loop(self, until_s: float = NEVER) -> None:
-        view, meters, rows, ends = self._view, self._meters, self._rows, self._pace.ends
-        jobs, world, round_s = self._jobs, self._world, self._round_s
+        driver, view, meters, rows, ends = self._driver, self._view, self._meters, self._rows, self._speeds.ends
+        jobs, incidents, grid_s = self._jobs, self._incidents, self._grid_s
         total = rows.awaited
         arrival = self._arrival
-        arrival_s = at_round(arrival[0].submit_s, round_s) if arrival else NEVER
+        arrival_s = at_round(arrival[0].submit_s, grid_s) if arrival else NEVER
         reported = idle = 0
-        while rows.finished < total:
-            idle = 0 if arrival is not None or self._anybody_works() else idle + 1
+        busy_s = view.now_s
+        is_bounded = until_s < NEVER
+        while rows.finished < total or (is_bounded and view.now_s < until_s):
             end_s = ends[0][0] if ends else NEVER
-            world_s = at_round(world.next_s(), round_s) if self._eventful else NEVER
-            now_s = min(arrival_s, end_s, self._wake_s, world_s)
+            incident_s = at_round(incidents.next_s(), grid_s) if self._eventful else NEVER
+            now_s = min(arrival_s, end_s, driver.next_s, incident_s)
+            moves = is_bounded and now_s > view.now_s  # towards its bound, however little happens
+            if moves or arrival is not None or self._anybody_works():
+                idle, busy_s = 0, view.now_s
+            else:
+                idle += 1
             if now_s > until_s:
                 meters.advance(until_s)
                 view.now_s = until_s
                 break
-            if now_s == NEVER or idle > _IDLE_EVENTS:
+            if now_s == NEVER or self._is_hopeless(idle, now_s - busy_s):
                 self._give_up()
                 break
             meters.advance(now_s)
             view.now_s = now_s
             if end_s == now_s:
                 jobs.end_due(now_s)
-                if rows.finished == total:
+                if rows.finished == total and not is_bounded and not self._service_waits():
                     break
-            while self._eventful and at_round(world.next_s(), round_s) <= now_s:
-                world.happen()
+            while self._eventful and at_round(incidents.next_s(), grid_s) <= now_s:
+                incidents.happen()
             while arrival_s <= now_s:
                 assert arrival is not None
                 jobs.arrive(*arrival)
                 arrival = self._arrival = next(self._arrivals, None)
-                arrival_s = at_round(arrival[0].submit_s, round_s) if arrival else NEVER
-            if view.changes or self._wake_s <= now_s:
-                self._decide()
+                arrival_s = at_round(arrival[0].submit_s, grid_s) if arrival else NEVER
+            if driver.is_due(now_s):
+                self._counts["events"] += 1
+                driver.decide()
             if self._progress is not None and rows.finished >= reported + _PROGRESS_EVERY:
                 reported = rows.finished
                 self._progress(reported, total)
         if self._progress is not None and rows.finished == total:
             self._progress(total, total)
 
-    def _decide(self) -> None:
-        view = self._view
-        plan = self._stack.decide(view)
-        laws.check(view, plan)
-        view.decided()
-        self._counts["events"] += 1
-        self._jobs.carry_out(plan)
-        self._nodes.carry_out(plan)
-        self._wake_s = NEVER if plan.wake_s is None else max(at_round(plan.wake_s, self._round_s), view.now_s)
-
     def _anybody_works(self) -> bool:
         """Whether somebody runs whose end the run waits for."""
         if self._begin is None:
             return bool(self._view.running)
         return any(state.job.kind != "service" for state in self._view.running.values())
+
+    def _is_hopeless(self, idle: int, quiet_s: float) -> bool:
+        """Whether so much has happened in vain that nobody will ever start."""
+        return idle > _IDLE_EVENTS or (self._begin is not None and idle > _QUIET_EVENTS and quiet_s > _QUIET_S)
+
+    def _service_waits(self) -> bool:
+        """Whether a service may get the GPUs of the last job: the policy is asked once more."""
+        return self._begin is not None and bool(self._view.waiting)
 
     def _give_up(self) -> None:
         """Nothing will happen any more, and not all jobs have ended: an error of a run of its own."""
@@ -242,7 +278,7 @@ class Simulation:
     def _settle(self) -> None:
         """Count what is still there: jobs without an end, rented nodes, services. Then everything must add up."""
         view, meters, jobs = self._view, self._meters, self._jobs
-        active = [cast(SimJob, s) for s in (*view.running.values(), *view.waiting.values())]
+        active = list(self._driver.jobs.values())
         for job in active:
             if job.gpus:
                 job.bank(view.now_s)
@@ -262,9 +298,17 @@ class Simulation:
         return learnt.to_dict() if learnt is not None else None
 
 
-def _services(trace: Trace, cluster: Cluster, stack: Stack, pace: Pace, begin_s: float) -> Online | None:
+def _rows(trace: Trace, cluster: Cluster, begin: Warm | None) -> JobRows:
+    if begin is None:
+        return JobRows(trace, cluster.gpus)
+    return JobRows(trace, cluster.gpus, begin.services, begin.row_of)
+
+
+def _services(trace: Trace, cluster: Cluster, stack: Stack, speeds: Speeds, begin: Warm | None) -> Online | None:
     """The GPUs with services; None where the trace has none."""
-    if not any(trace.profile(m).service is not None for m in trace.frame["model"].unique()):
+    if not any(trace.profile(m).service is not None for m in trace.frame["profile"].unique()):
         return None
     guard = GuardConfig() if stack.sharing.guarded else None
-    return Online(cluster, stack.sharing.mode, guard=guard, retime=pace.retime_beside, begin_s=begin_s)
+    begin_s, accepting = (begin.snapshot.now_s, begin.snapshot.accepting) if begin is not None else (0.0, None)
+    retime = speeds.retime_beside
+    return Online(cluster, stack.sharing.mode, guard=guard, retime=retime, begin_s=begin_s, accepting=accepting or ())

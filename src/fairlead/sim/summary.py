@@ -17,6 +17,13 @@ COUNTED = (
     "events", "preemptions", "moves", "resizes", "node_failures", "arrived", "ended", "sleeps", "rentals",
 )  # fmt: skip
 """What a run counts."""
+FIGURES = (
+    "jobs", "gpus", "mean_jct_s", "median_jct_s", "p99_jct_s", "mean_wait_s", "makespan_s", "gpu_busy_frac",
+    "gpu_activity_frac", "gpu_hours", "gpu_hours_paid", "energy_j", "idle_energy_j", "wh_per_job", "gpus_paid_mean",
+    "cost_usd", "preemptions", "moves", "resizes", "node_failures", "node_sleeps", "node_rentals", "mean_fairness",
+    "worst_fairness", "late_jobs", "events", "wall_s",
+)  # fmt: skip
+"""Of every run, in the order in which they are told."""
 _TOLERANCE = 1e-9
 
 
@@ -42,34 +49,44 @@ def _agree(unit: str, jobs: float, cluster: float) -> None:
 def summarise(
     jobs: pl.DataFrame, meters: Meters, counts: dict[str, int], cluster: Cluster, wall_s: float, online: Online | None
 ) -> dict[str, Any]:
-    """What `--json` prints."""
+    """The figures of a run that `--json` prints."""
     return {
         **_figures(jobs, meters, counts, cluster, wall_s),
         **(_of_services(jobs, online) if online is not None else {}),
     }
 
 
-def _figures(
-    jobs: pl.DataFrame, meters: Meters, counts: dict[str, int], cluster: Cluster, wall_s: float
-) -> dict[str, Any]:
+def figures_of_jobs(jobs: pl.DataFrame, begin_s: float = 0.0) -> dict[str, Any]:
+    """What follows from the rows of the jobs alone."""
     jct, fairness = jobs["jct_s"], jobs["fairness"]
-    paid_gpu_s, lasted_s = meters.paid_gpu_s, meters.now_s - meters.begin_s
     ends_s = jobs["finish_s"].drop_nulls().to_list()
     return {
         "jobs": jobs.height,
-        "gpus": cluster.gpus,
         "mean_jct_s": jct.mean(),
         "median_jct_s": jct.median(),
         "p99_jct_s": jct.quantile(0.99, interpolation="higher"),
         "mean_wait_s": jobs["wait_s"].mean(),
-        "makespan_s": max(ends_s) - meters.begin_s if ends_s else None,
+        "makespan_s": max(ends_s) - begin_s if ends_s else None,
+        "wh_per_job": _over(float(jobs["energy_j"].sum()), jobs.height) / 3600.0,
+        "mean_fairness": fairness.mean(),
+        "worst_fairness": fairness.max(),
+        "late_jobs": int(jobs["late"].sum()),
+    }
+
+
+def _figures(
+    jobs: pl.DataFrame, meters: Meters, counts: dict[str, int], cluster: Cluster, wall_s: float
+) -> dict[str, Any]:
+    paid_gpu_s, lasted_s = meters.paid_gpu_s, meters.now_s - meters.begin_s
+    found = {
+        **figures_of_jobs(jobs, meters.begin_s),
+        "gpus": cluster.gpus,
         "gpu_busy_frac": _over(meters.busy_gpu_s, paid_gpu_s),
         "gpu_activity_frac": _over(meters.activity_gpu_s, paid_gpu_s),
         "gpu_hours": meters.held_gpu_s / 3600.0,
         "gpu_hours_paid": paid_gpu_s / 3600.0,
         "energy_j": meters.idle_j + meters.jobs_j,
         "idle_energy_j": meters.idle_j,
-        "wh_per_job": _over(float(jobs["energy_j"].sum()), jobs.height) / 3600.0,
         "gpus_paid_mean": _over(paid_gpu_s, lasted_s),
         "cost_usd": meters.paid_usd,
         "preemptions": counts["preemptions"],
@@ -78,12 +95,10 @@ def _figures(
         "node_failures": counts["node_failures"],
         "node_sleeps": counts["sleeps"],
         "node_rentals": counts["rentals"],
-        "mean_fairness": fairness.mean(),
-        "worst_fairness": fairness.max(),
-        "late_jobs": int(jobs["late"].sum()),
         "events": counts["events"],
         "wall_s": wall_s,
     }
+    return {key: found[key] for key in FIGURES}
 
 
 def _of_services(jobs: pl.DataFrame, online: Online) -> dict[str, Any]:

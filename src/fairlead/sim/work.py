@@ -10,7 +10,7 @@ import itertools
 import math
 
 from fairlead.errors import InputError
-from fairlead.model.application import Application
+from fairlead.model.adaptive_batch import AdaptiveBatch
 from fairlead.model.job import Job
 from fairlead.model.training import FixedBatch, Training, packed_nodes
 
@@ -66,6 +66,6 @@ class Works:
         key = (id(training), job.gpus, batch)
         found = self._found.get(key)
         if found is None:
-            kind: Training = FixedBatch(training, batch) if batch and isinstance(training, Application) else training
+            kind: Training = FixedBatch(training, batch) if batch and isinstance(training, AdaptiveBatch) else training
             found = self._found[key] = Work(kind, job.gpus, self._gpus_per_node)
         return found

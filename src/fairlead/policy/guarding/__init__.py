@@ -1,8 +1,8 @@
 """Keep latency-critical work safe on shared GPUs: the states of a GPU and the control of launch rates.
 
 MuxFlow's GPU-level protection as pure logic, fed by the node agent with what it measures and by the simulator with what
-it simulates: `states` says which GPUs may host offline work, `rate` how fast it may go, `evict` how it leaves, `faults`
-what a log line or an Xid means, `config` holds every number.
+it simulates: `states` says which GPUs may host offline work, `rate` how fast it may go, `evict` how it is taken off,
+`faults` what a log line or an Xid means, `config` holds every number.
 """
 
 from fairlead.policy.guarding.config import EvictionConfig, GuardConfig, LatencyConfig, RateConfig

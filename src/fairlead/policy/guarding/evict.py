@@ -1,4 +1,4 @@
-"""Making an offline job leave without hurting its neighbour.
+"""Taking an offline job off a GPU without hurting its neighbour.
 
 Killing a busy MPS client leaves the server undefined: SIGINT to one killed the service beside it at once on an H200,
 and the server then refused clients for minutes, while `terminate_client` and then SIGKILL did no harm in five tries.
@@ -24,7 +24,7 @@ class Action(StrEnum):
     FREEZE = "freeze"
     """Let it launch nothing more."""
     SIGTERM = "sigterm"
-    """Ask it to go: it drains, releases its CUDA context, writes its checkpoint."""
+    """Ask it to end: it drains, releases its CUDA context, writes its checkpoint."""
     TERMINATE_CLIENT = "terminate-client"
     """Have the MPS control take its context away; documented as safe for the other clients."""
     SIGKILL = "sigkill"
@@ -38,7 +38,7 @@ ORDER = tuple(Action)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do now."""
+    """What an eviction asks for at this moment."""
 
     action: Action | None
     """Carry this out; None: wait."""
@@ -171,5 +171,5 @@ class Backoff:
         return backoff
 
     def keep(self, jobs: Callable[[int | str], bool]) -> None:
-        """Forget all others."""
+        """Forget the evictions of all other jobs."""
         self._evictions = {job: times for job, times in self._evictions.items() if jobs(job)}

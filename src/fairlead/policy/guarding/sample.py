@@ -96,7 +96,7 @@ class Limits:
 
     @classmethod
     def of(cls, c: GuardConfig) -> Limits:
-        """Those of a configuration."""
+        """The limits that a configuration sets."""
         healthy = (
             c.util_healthy_frac,
             c.sm_activity_healthy_frac,

@@ -37,7 +37,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A change of state."""
+    """A guard's change from one state to another, with its reason."""
 
     time_s: float
     """When it was decided: the end of a window, or the moment of the event."""
@@ -85,7 +85,7 @@ class GpuGuard:
 
     @property
     def must_evict(self) -> bool:
-        """Whether an offline job that is here must leave."""
+        """Whether an offline job that is here must be evicted."""
         return self.state in (State.OVERLIMIT, State.DISABLED)
 
     @property

@@ -87,7 +87,7 @@ class Streaks:
 
     @property
     def overlimit(self) -> bool:
-        """Any reason for Overlimit."""
+        """Whether there is any reason for Overlimit."""
         return self.rows[OVERS] >= self._config.worse_windows or self.util_over or self.slo_broken
 
     @property
@@ -126,7 +126,7 @@ class Watch:
 
     @property
     def end_s(self) -> float:
-        """Where it ends."""
+        """When the present window ends."""
         return (self.index + 1) * self._config.window_s
 
     @property
@@ -171,7 +171,7 @@ class Watch:
         return window
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, fit for JSON."""
+        """The window and the streaks, in plain types that JSON keeps."""
         return {
             "time_s": self.time_s,
             "since_s": self.since_s,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fairlead.policy.queue import Key
-from fairlead.policy.stages import Ordering
+from fairlead.policy.stages import Cut, Ordering, Skips, option
 from fairlead.policy.view import JobState, View
 
 
@@ -14,18 +14,25 @@ class Srtf(Ordering):
     """Shortest remaining run time first, preemptive; reads true durations.
 
     Order: run time left, ties in order of submission. For a running job that is the time to its end at the speed it
-    has now, for a waiting one at its nominal speed (the GPUs it asked for, median, in one node). At every event the
-    cluster is filled greedily in that order, skipping whoever does not fit; whoever runs and is not among them is
-    preempted, and pays the restart when it comes back. In rounds the queue is cut at the first
-    that exceeds the cluster.
+    has now, for a waiting one at its nominal speed (the GPUs it asked for, median, in one node). At every event,
+    or in every round, the cluster is filled in that order, skipping whoever does not fit; whoever runs and is not among
+    them is preempted, and pays the restart when it comes back. `backfill=strict` stops at the first who does not fit,
+    as PAL's simulator does in rounds.
 
     When not to use it: on a live cluster, which has no oracle; and where long jobs must not starve.
     """
 
+    backfill: Cut = option("greedy", "behind a job that does not fit: greedy skips it, strict stops there")
+
     @property
     def preemptive(self) -> bool:
-        """Always."""
+        """Always: whoever is done sooner goes first."""
         return True
+
+    @property
+    def skips(self) -> Skips:
+        """What becomes of jobs behind a head that does not fit, as the option says."""
+        return self.backfill
 
     @property
     def needs_oracle(self) -> bool:
@@ -33,7 +40,7 @@ class Srtf(Ordering):
         return True
 
     def waiting_key(self, state: JobState, view: View) -> Key:
-        """Run time left."""
+        """The run time left, then order of submission."""
         assert view.oracle is not None, "srtf was shown a view without an oracle"
         return (view.oracle.remaining_s(state), state.job.id)
 

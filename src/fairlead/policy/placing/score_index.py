@@ -70,6 +70,22 @@ class ScoreIndex:
                 return b, nodes.bit_length() - 1
         return None
 
+    def best_gathered(self, n: int, weight: float) -> tuple[float, int] | None:
+        """The node with the least product of slowness and `1 + weight x part of the node left free`, and that product.
+
+        Of equals the first; only nodes with n free GPUs count.
+        """
+        best: tuple[float, int] | None = None
+        for left in range(self._widest - n + 1):
+            having = self._pool.by_count[n + left]
+            for b, nodes in enumerate(self._nth[n]) if having else ():
+                if found := nodes & having:
+                    cost = self.values[b] * (1.0 + weight * left / self._widest)
+                    if best is None or cost < best[0]:
+                        best = cost, (found & -found).bit_length() - 1
+                    break
+        return best
+
     def best_across(self, n: int) -> int | None:
         """The best bin b for which there are n free GPUs no worse than b anywhere."""
         total = 0

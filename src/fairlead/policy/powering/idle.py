@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.policy.knowledge import reading
+from fairlead.policy.saved_state import reading
 from fairlead.policy.view import View
 
 

@@ -22,7 +22,8 @@ class Rent(Powering):
     A node takes the rental's `boot_s` until jobs can run there, and is paid for from the order on. Nodes are given back
     when they are empty and nobody waits for GPUs: after `linger_s` idle seconds, and not before the time that is billed
     anyway is over. Where sizing names a number of nodes, that is what is kept: jobs on the nodes to be given up are
-    moved first. The cheapest GPUs are rented first. A node of which all GPUs are drained counts for nothing.
+    moved first. The cheapest GPUs are rented first, of equally cheap nodes the one that is fastest as far as is
+    believed. A node of which all GPUs are drained counts for nothing.
 
     When not to use it: where nodes are owned; use `sleep`. It needs a cluster with rental terms (`--rent`).
     """
@@ -57,15 +58,14 @@ class Rent(Powering):
         return self._idle.knowledge()
 
     def recall(self, saved: Mapping[str, Any], view: View) -> None:
-        """The same."""
+        """Go on counting since when nodes are idle."""
         self._idle.recall(saved, view)
 
     def _rent(self, short: int, offered: set[int], view: View, plan: Plan, each: int | None = None) -> None:
         """Nodes until the shortage is met; it counts GPUs, or with `each=1` nodes."""
         if short <= 0:
             return
-        specs = view.cluster.nodes
-        for node in sorted(offered, key=lambda n: (specs[n].gpu_model.price_usd_per_h, n)):
+        for node in _best_first(offered, view):
             plan.wake.append(node)
             short -= each or view.usable_gpus((node,))
             if short <= 0:
@@ -88,3 +88,15 @@ class Rent(Powering):
                 given += 1
             elif plan.wake_s is None or due_s < plan.wake_s:
                 plan.wake_s = due_s
+
+
+def _best_first(nodes: set[int], view: View) -> list[int]:
+    """By what a GPU costs, then by how slow the node's GPUs are on average, then by number."""
+    specs, first = view.cluster.nodes, view.cluster.first_gpu
+    slow = view.scores.means() if view.scores is not None else None
+
+    def key(node: int) -> tuple[float, float, int]:
+        slowness = float(slow[first[node] : first[node + 1]].mean()) if slow is not None else 0.0
+        return specs[node].gpu_model.price_usd_per_h, slowness, node
+
+    return sorted(nodes, key=key)

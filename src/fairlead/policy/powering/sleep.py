@@ -61,5 +61,5 @@ class Sleep(Powering):
         return self._idle.knowledge()
 
     def recall(self, saved: Mapping[str, Any], view: View) -> None:
-        """The same."""
+        """Go on counting since when nodes are idle."""
         self._idle.recall(saved, view)

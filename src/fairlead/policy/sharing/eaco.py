@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 from fairlead.model.interference import Interference, built_in
 from fairlead.model.placement import Placement
-from fairlead.policy.knowledge import reading
 from fairlead.policy.plan import DEADLINE_AT_RISK, EXPLAINED, NO_FREE_GPU, OVER_MEMORY, OVER_UTILISATION
 from fairlead.policy.pool import Pool
+from fairlead.policy.saved_state import reading
 from fairlead.policy.sharing.groups import Group, GroupIndex, described, profiles_of
 from fairlead.policy.stages import Sharing, option
 from fairlead.policy.view import JobState, View
@@ -62,6 +62,7 @@ class Eaco(Sharing):
     tries: int = option(256, "groups that are looked at for one job")
     history: str = option("none", "what is known at the start: none, eaco or gavel-v100")
     shares: ClassVar[bool] = True
+    declared_epochs: ClassVar[bool] = True
     _trials: dict[int, Trial] = field(default_factory=dict, init=False, repr=False)
     """By joiner."""
     _on_trial: set[int] = field(default_factory=set, init=False, repr=False)
@@ -77,11 +78,11 @@ class Eaco(Sharing):
 
     @property
     def learnt(self) -> Interference:
-        """The history."""
+        """The history of sets that have run together."""
         return self.known
 
     def learn_from(self, history: Interference) -> None:
-        """Take over a history."""
+        """Take over a history that was learnt before."""
         self.known = history.copy()
         self._index = GroupIndex(self.known)
 
@@ -184,6 +185,13 @@ class Eaco(Sharing):
             for j, groups in rejected.items()
             if view.here(j)
         }
+
+    def alike(self, state: JobState) -> Hashable | None:
+        """Jobs of one profile and memory, without a deadline and without company that they have failed in."""
+        job = state.job
+        if job.deadline_s is not None or job.id in self._rejected:
+            return None
+        return id(job.profile), job.memory_mib, self.shared(state)
 
     def why_waits(self, state: JobState, width: int, view: View) -> tuple[str, list[tuple[str, str]]]:
         """What speaks against the company that it could have: of that which has room, then of the fullest."""

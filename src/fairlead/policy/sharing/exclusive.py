@@ -20,7 +20,7 @@ class Exclusive(Sharing):
     """
 
     def offers(self, state: JobState, width: int, pool: Pool, view: View) -> Iterable[Pool]:
-        """The empty GPUs."""
+        """The empty GPUs that have enough memory, and nothing else."""
         if pool.count < width:
             return ()
         cluster = view.cluster

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlead.policy.knowledge import finite
-from fairlead.policy.view import Fleet
+from fairlead.policy.saved_state import finite
+from fairlead.policy.sources import Fleet
 
 Floats = NDArray[np.float64]
 _DAY_S = 86400.0
@@ -50,7 +50,7 @@ class Forecast:
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Forecast:
-        """From what `to_dict` made."""
+        """A forecast from what `to_dict` made."""
         services = np.array(saved["services"], dtype=np.int64)
         seen = [(float(t), np.array(row, dtype=np.float64)) for t, row in saved["seen"]]  # null becomes NaN
         if any(row.shape != services.shape for _, row in seen):

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from fairlead.model.placement import Placement
-from fairlead.policy.knowledge import draws, reading, resume_draws
 from fairlead.policy.pool import Pool
+from fairlead.policy.saved_state import draws, reading, resume_draws
 from fairlead.policy.sharing.pairs import can_wake, single_jobs
 from fairlead.policy.stages import Sharing, option
 from fairlead.policy.view import JobState, View

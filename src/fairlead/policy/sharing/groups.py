@@ -13,12 +13,12 @@ from fairlead.policy.view import View
 Group = tuple[int, ...]
 """The jobs on a GPU; GPUs with the same jobs form one group."""
 _Names = tuple[str, ...]
-"""Of the applications of a set, in lower case and sorted: what a history knows sets by."""
+"""The profiles of a set, in lower case and sorted: what a history knows sets by."""
 
 
 @dataclass(slots=True)
 class _Kind:
-    """Groups of the same applications: they are equally full."""
+    """Groups of the same profiles: they are equally full."""
 
     profiles: list[Profile]
     utilisation_frac: float
@@ -36,7 +36,7 @@ class _Kind:
 class GroupIndex:
     """The groups of a view, fullest first. It catches up with what changed when it is asked.
 
-    How full a group is follows from its applications and from the history, and so it changes while the group stays the
+    How full a group is follows from its jobs' profiles and from the history, so it changes while the group stays the
     same: when the history learns of a set, all groups of that set change places.
     """
 
@@ -167,5 +167,5 @@ def described(group: Group, gpus: Iterable[int]) -> str:
 
 
 def profiles_of(group: Group, view: View) -> list[Profile]:
-    """The applications of a group."""
+    """The profiles of the jobs of a group."""
     return [view.running[j].job.profile for j in group]

@@ -9,15 +9,12 @@ Up to `EXACT_LIMIT` the answer is the optimum (`scipy.optimize.linear_sum_assign
     bound       any prices p >= 0 bound the optimum from above: sum(p) + sum over services of max(0, max(w - p));
                 so the loss is known without knowing the optimum, and the rounds end when it is small enough
 
-So `Matching.loss_bound_frac` is proven for the case at hand, not an estimate. Without scipy (it comes with the extra
-`measure`) an auction takes its place: up to the limit its loss is at most 0.2 % of what the services would have if each
-had its favourite to itself; above the limit its shards are not joined, and the bound says what that may cost.
+So `Matching.loss_bound_frac` is proven for the case at hand, not an estimate.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -40,7 +37,6 @@ BONUS = 0.1
 """A pair that runs is left alone for gains below this: a move costs a restart."""
 
 _ROWS = 250  # rows looked at together; 10 MB at 10,000 jobs, which the cache likes better than more
-_AUCTION_STEP = 0.002
 
 Floats = NDArray[np.floating[Any]]
 
@@ -76,11 +72,12 @@ def match(
     services, jobs = table.shape
     if not services or not jobs:
         return Matching(np.full(services, -1, dtype=np.int64), 0.0, True, 0.0)
-    scipy = _scipy()
+    from scipy.optimize import linear_sum_assignment
+
     small, large = sorted(table.shape)
-    if scipy is None or small * small * large > exact_limit**3:
-        return _sharded(table, scipy, 1 if small * small * large <= exact_limit**3 else -(-large // SHARD))
-    rows, cols = scipy.optimize.linear_sum_assignment(table.block(slice(None)), maximize=True)
+    if small * small * large > exact_limit**3:
+        return _sharded(table, -(-large // SHARD))
+    rows, cols = linear_sum_assignment(table.block(slice(None)), maximize=True)
     return table.result(table.allowed(rows, cols), 0.0)
 
 
@@ -121,7 +118,7 @@ class _Table:
         return part
 
     def pick(self, rows: Ints, cols: Ints) -> NDArray[np.float64]:
-        """Single pairs."""
+        """The weights of single pairs, with their bonus."""
         value = self.raw[rows, cols].astype(np.float64)
         return np.where(value > 0.0, value, 0.0) * np.where(self.keep[rows] == cols, self.factor, 1.0)
 
@@ -143,25 +140,16 @@ class _Table:
         return Matching(partner, weight, exact, loss)
 
 
-def _scipy() -> ModuleType | None:
-    try:
-        import scipy.optimize  # type: ignore[import-untyped]
-        import scipy.sparse.csgraph  # type: ignore[import-untyped]
-    except ImportError:
-        return None
-    return scipy  # type: ignore[no-any-return]
-
-
-def _sharded(table: _Table, scipy: ModuleType | None, shards: int) -> Matching:
-    partner, prices = _solve_shards(table, scipy, shards)
-    top, found = _look(table, prices, 0 if scipy is None else CANDIDATES)
+def _sharded(table: _Table, shards: int) -> Matching:
+    partner, prices = _solve_shards(table, shards)
+    top, found = _look(table, prices, CANDIDATES)
     rows_of = np.arange(table.shape[0])
-    for _ in range(ROUNDS if scipy is not None else 0):
+    for _ in range(ROUNDS):
         if _loss(table, partner, top) <= TARGET_LOSS_FRAC:
             break
         held = partner >= 0
         edges = np.union1d(found, rows_of[held] * table.shape[1] + partner[held])  # so it never gets worse
-        partner, least, most = _solve_core(table, scipy, edges, prices)
+        partner, least, most = _solve_core(table, edges, prices)
         # Every price from `least` to `most` is optimal for these edges; which are right for the others is not known.
         # The old prices know of all edges, so they choose; `most`, which lures nobody away, may prove more.
         for prices_now in (np.clip(prices, least, most), most):
@@ -178,7 +166,9 @@ def _loss(table: _Table, partner: Ints, top: float) -> float:
     return max(0.0, 1.0 - table.total(partner) / top) if top > 0.0 else 0.0
 
 
-def _solve_shards(table: _Table, scipy: ModuleType | None, shards: int) -> tuple[Ints, Prices]:
+def _solve_shards(table: _Table, shards: int) -> tuple[Ints, Prices]:
+    from scipy.optimize import linear_sum_assignment
+
     services, jobs = table.shape
     of_service, of_job = np.zeros(services), np.zeros(jobs)
     for start in range(0, services, _ROWS) if shards > 1 else ():
@@ -193,11 +183,8 @@ def _solve_shards(table: _Table, scipy: ModuleType | None, shards: int) -> tuple
         if not len(rows) or not len(cols):
             continue
         part = table.block(rows, cols, np.float32)
-        if scipy is None:
-            i, j, prices[cols] = _auction(part)
-        else:
-            i, j = scipy.optimize.linear_sum_assignment(part, maximize=True)
-            prices[cols] = block_prices(part, i, j)
+        i, j = linear_sum_assignment(part, maximize=True)
+        prices[cols] = block_prices(part, i, j)
         good = part[i, j] > 0.0
         partner[rows[i[good]]] = cols[j[good]]
     return partner, prices
@@ -228,8 +215,11 @@ def _look(table: _Table, prices: Prices, wanted: int) -> tuple[float, Ints]:
     return bound, found.ravel()
 
 
-def _solve_core(table: _Table, scipy: Any, edges: Ints, prices: Prices) -> tuple[Ints, Prices, Prices]:
+def _solve_core(table: _Table, edges: Ints, prices: Prices) -> tuple[Ints, Prices, Prices]:
     """The best matching that uses only these edges, and the least and the greatest prices that prove it."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import min_weight_full_bipartite_matching
+
     services, jobs = table.shape
     rows, cols = np.divmod(edges, jobs)
     value = table.pick(rows, cols)
@@ -244,41 +234,10 @@ def _solve_core(table: _Table, scipy: Any, edges: Ints, prices: Prices) -> tuple
     i, j = np.arange(services), np.arange(jobs)
     cost = np.concatenate([profits[rows] - left, profits, prices, np.zeros(len(rows))])
     ends = (np.concatenate([rows, i, services + j, services + cols]), np.concatenate([cols, jobs + i, j, jobs + rows]))
-    square = scipy.sparse.csr_matrix((cost + float(value.max(initial=1.0)), ends), shape=(services + jobs,) * 2)
-    i, j = scipy.sparse.csgraph.min_weight_full_bipartite_matching(square)
+    square = csr_matrix((cost + float(value.max(initial=1.0)), ends), shape=(services + jobs,) * 2)
+    i, j = min_weight_full_bipartite_matching(square)
     paired = (i < services) & (j < jobs)
     partner = np.full(services, -1, dtype=np.int64)
     partner[i[paired]] = j[paired]
     least, most = core_prices(rows, cols, value, partner, jobs)
     return partner, least, most
-
-
-def _auction(weights: Floats) -> tuple[Ints, Ints, Prices]:
-    """Services bid for jobs until nobody wants another one by more than a step (Bertsekas); prices start at 0.
-
-    Each pair is within one step of what its service likes best, and a job that nobody took still costs 0, so the sum is
-    within (number of pairs) x step of the optimum.
-    """
-    jobs = weights.shape[1]
-    step = _AUCTION_STEP * float(weights.max(axis=1).mean())
-    prices = np.zeros(jobs, dtype=np.float64)
-    owner = np.full(jobs, -1, dtype=np.int64)
-    bidders = np.flatnonzero(weights.max(axis=1) > 0.0)
-    while len(bidders):
-        left = np.where(weights[bidders] > 0.0, weights[bidders] - prices, -np.inf)
-        wanted = left.argmax(axis=1)
-        here = np.arange(len(bidders))
-        best = left[here, wanted]
-        left[here, wanted] = -np.inf
-        bid = prices[wanted] + best - np.maximum(left.max(axis=1), 0.0) + step
-        serious = np.flatnonzero(best > 0.0)  # the others stay alone: prices only rise
-        order = serious[np.lexsort((serious, -bid[serious]))]
-        jobs_won, first = np.unique(wanted[order], return_index=True)
-        winners = order[first]
-        losers = owner[jobs_won]
-        owner[jobs_won] = bidders[winners]
-        prices[jobs_won] = bid[winners]
-        again = np.setdiff1d(serious, winners, assume_unique=True)
-        bidders = np.sort(np.concatenate([bidders[again], losers[losers >= 0]]))
-    taken = np.flatnonzero(owner >= 0)
-    return owner[taken], taken, prices.astype(np.float32)

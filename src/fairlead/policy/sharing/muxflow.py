@@ -11,15 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.model.contention import beside
-from fairlead.model.predictor import Predictor, load_predictor
+from fairlead.model.predictor import Predictor, parse_predictor
 from fairlead.policy.guarding import Backoff
-from fairlead.policy.knowledge import finite, or_infinite, reading
-from fairlead.policy.queue import Queue
-from fairlead.policy.sharing.beside import Beside
+from fairlead.policy.ranking import Ranking
+from fairlead.policy.saved_state import finite, or_infinite, reading
 from fairlead.policy.sharing.forecast import MARGIN, Forecast
 from fairlead.policy.sharing.matching import match
-from fairlead.policy.stages import option
-from fairlead.policy.view import Fleet, JobState, View
+from fairlead.policy.sharing.with_services import WithServices
+from fairlead.policy.sources import Fleet
+from fairlead.policy.stages import file_option, option
+from fairlead.policy.view import JobState, View
 
 Floats = NDArray[np.float64]
 _LEAST_SHARE, _MOST_SHARE = 0.1, 0.9
@@ -32,7 +33,7 @@ _TYPES = {"accepts": np.bool_, "gpu": np.int64, "service": np.int64, "offline": 
 
 
 @dataclass
-class Muxflow(Beside):
+class Muxflow(WithServices):
     """At most one offline job beside one service, matched every quarter of an hour (MuxFlow, arXiv 2303.13803).
 
     Offline jobs are matched with the services: the weight of a pair is the job's predicted throughput beside that
@@ -54,13 +55,12 @@ class Muxflow(Beside):
     share: float = option(0.5, "the part of the SMs that jobs get when it is not dynamic, or nothing is known")
     matched: bool = option(True, "pairs by matching; false gives the next job the first GPU that holds it")
     keep: float = option(0.1, "how much better another pair must be for a running one to be broken up")
-    predictor: str = option("", "file of a trained predictor")
+    predictor: Predictor | None = file_option(None, parse_predictor, "file of a trained predictor")
     guarded: ClassVar[bool] = True
     _due_s: float = field(default=0.0, init=False, repr=False)
     _retry_s: float = field(default=_NEVER, init=False, repr=False)
     _forecast: Forecast = field(default_factory=Forecast, init=False, repr=False)
     _backoff: Backoff = field(default_factory=Backoff, init=False, repr=False)
-    _model: Predictor | None = field(default=None, init=False, repr=False)
     _shares: dict[int, float] = field(default_factory=dict, init=False, repr=False)
     """By service, as of the last matching."""
     _matching: Fleet | None = field(default=None, init=False, repr=False)
@@ -70,7 +70,6 @@ class Muxflow(Beside):
         super().__post_init__()
         if self.interval_s <= 0 or not 0.0 < self.share <= 1.0 or self.keep < 0:
             raise ValueError("interval_s above 0, share in (0, 1], keep 0 or more")
-        self._model = load_predictor(self.predictor) if self.predictor else None
 
     def review(self, view: View) -> tuple[list[JobState], bool]:
         """Note who was evicted; at every interval everything may be paired anew."""
@@ -99,20 +98,20 @@ class Muxflow(Beside):
         at_once_s = super().wake_s(view)
         return min(self._due_s, self._retry_s) if at_once_s is None else at_once_s
 
-    def assign(self, queue: Queue, view: View) -> None:
+    def assign(self, ranking: Ranking, view: View) -> None:
         """Waiting jobs to the GPUs that are open now; between matchings these are the few that became so."""
         assert view.meter is not None
         fleet = self._matching if self._matching is not None else view.meter.fleet()
         self._matching = None
         closed = bool((~fleet.accepts & (fleet.offline < 0)).any())
-        self._retry_s = view.now_s + _RETRY_S if len(queue) and closed else _NEVER
+        self._retry_s = view.now_s + _RETRY_S if len(ranking) and closed else _NEVER
         settled = {gpu for gpu, _ in self._assigned.values()}
         gpus = fleet.gpu.tolist()
         places = [p for p in self.open_gpus(fleet).tolist() if gpus[p] not in settled]
         places = [p for p in places if len(view.on_gpu[gpus[p]]) == 1]
-        if not places or not len(queue):
+        if not places or not len(ranking):
             return
-        waiting = self.candidates(queue, 2 * len(places) + 16)
+        waiting = self.candidates(ranking, 2 * len(places) + 16)
         ready = [s for s in waiting if self._is_ready(s, view)]
         back_s = [at_s for s in waiting if (at_s := self._backoff.ready_s(s.job.id)) > view.now_s]
         self._retry_s = min([self._retry_s, *back_s])
@@ -200,18 +199,21 @@ class Muxflow(Beside):
         return list(leaving.values())
 
     def _is_ready(self, state: JobState, view: View) -> bool:
-        offline = state.job.kind != "service" and state.job.gpus == 1
-        return offline and self._backoff.ready_s(state.job.id) <= view.now_s
+        return self._backoff.ready_s(state.job.id) <= view.now_s
 
     def _weights(self, fleet: Fleet, jobs: Sequence[JobState], shares: Floats, view: View) -> Floats:
         """Predicted throughput of every job beside every service; 0 where it does not fit."""
         memory = np.array([self.job_memory_frac(s, view) for s in jobs])
         fits = fleet.memory_frac[:, None] + memory[None, :] <= self.memory
-        if self._model is not None:
+        if self.predictor is not None:
             services, offline = self._service_columns(fleet, view), self._offline_columns(jobs)
-            found = self._model.predict(services, offline, shares).throughput_frac.astype(np.float64)
+            found = self.predictor.predict(services, offline, shares).throughput_frac.astype(np.float64)
         else:
             found = self._by_rule(fleet, jobs, shares)
+        if view.scores is not None:  # of two places that leave it as much, a job does better on the faster GPU
+            classes = {s.job.profile.app_class for s in jobs}
+            slowness = {c: np.asarray(view.scores.of_class(c))[fleet.gpu] for c in classes}
+            found = found / np.array([slowness[s.job.profile.app_class] for s in jobs]).T
         return np.where(fits, np.maximum(found, 1e-3), 0.0)
 
     def _by_rule(self, fleet: Fleet, jobs: Sequence[JobState], shares: Floats) -> Floats:

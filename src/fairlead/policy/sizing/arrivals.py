@@ -27,7 +27,7 @@ class _Count:
 
 
 class Arrivals:
-    """Counts by kind."""
+    """Estimates arrival rates and sizes of each kind from what has come."""
 
     def __init__(self, first: Mapping[str, JobType], trust_jobs: float) -> None:
         self._first = first

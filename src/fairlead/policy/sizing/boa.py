@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -13,15 +12,16 @@ from numpy.typing import NDArray
 
 from fairlead.errors import InfeasibleError
 from fairlead.model.training import packed_nodes
-from fairlead.policy.knowledge import reading
 from fairlead.policy.plan import OVER_BUDGET
+from fairlead.policy.saved_state import reading
 from fairlead.policy.sizing import saved_kind
 from fairlead.policy.sizing.arrivals import Arrivals
-from fairlead.policy.sizing.controller import BudgetController
+from fairlead.policy.sizing.budget import JobType
 from fairlead.policy.sizing.curves import Curves, Kind, KindKey, usual_widths
 from fairlead.policy.sizing.epoch_budget import EpochType, Paths, solve_epochs
-from fairlead.policy.sizing.types_file import load_types
-from fairlead.policy.stages import Sizing, option
+from fairlead.policy.sizing.price_control import BudgetController
+from fairlead.policy.sizing.type_tables import parse_types
+from fairlead.policy.stages import Sizing, file_option, option
 from fairlead.policy.view import JobState, View
 
 Floats = NDArray[np.float64]
@@ -44,18 +44,44 @@ class _Table:
     starts: tuple[Floats, Floats]
     frac: float
     """The fraction of jobs that go by the second."""
+    _found: dict[tuple[int, ...], int] = field(default_factory=dict, repr=False)
+    """Widths that were asked for."""
+
+    def width(self, job_id: int, epoch: int, have: int, least: int, most: int) -> int:
+        """Of a job that has so many GPUs now, in that epoch."""
+        which = 1 if (job_id * _TURN) % 1.0 < self.frac else 0
+        # A job may be further than any was when the table was made.
+        epoch = min(epoch, len(self.costs[which]) - 1)
+        asked = (which, epoch, have, least, most)
+        found = self._found.get(asked)
+        if found is None:
+            found = self._found[asked] = self._cheapest(*asked)
+        return found
+
+    def _cheapest(self, which: int, epoch: int, have: int, least: int, most: int) -> int:
+        cost, widths = self.costs[which][epoch], self.widths
+        allowed = [i for i, k in enumerate(widths) if least <= k <= most]
+        if not allowed:
+            return least  # the next table has its widths
+        extra = self.switches[which][widths.index(have)] if have in widths else self.starts[which]
+        return widths[min(allowed, key=lambda i: (cost[i] + extra[i], widths[i] != have))]
 
     def to_dict(self) -> dict[str, Any]:
-        """Fit for JSON."""
+        """The table in plain types that JSON keeps."""
         arrays = {name: [_plain(a) for a in getattr(self, name)] for name in ("costs", "switches", "starts")}
         return {"widths": list(self.widths), "frac": self.frac, **arrays}
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> _Table:
-        """From what `to_dict` made."""
+        """A table from what `to_dict` made."""
         costs, switches, starts = ([_array(a) for a in saved[name]] for name in ("costs", "switches", "starts"))
         pairs = ((costs[0], costs[1]), (switches[0], switches[1]), (starts[0], starts[1]))
         return cls(tuple(int(k) for k in saved["widths"]), *pairs, float(saved["frac"]))
+
+
+def _sized(view: View) -> Iterator[JobState]:
+    """All jobs that get widths: services do not."""
+    return (s for s in (*view.running.values(), *view.waiting.values()) if s.job.kind != "service")
 
 
 def _plain(values: Floats) -> list[Any]:
@@ -94,7 +120,9 @@ class Boa(Sizing):
     horizon_s: float = option(28800.0, "GPUs are 24 times as dear when the budget of so many seconds is owed")
     widest: int = option(64, "no job gets more GPUs than this")
     known: bool = option(False, "curves were measured beforehand, nothing needs to be learnt")
-    types: str = option("", "a file of [[type]] tables, as of `fairlead widths`: first estimates of rates and sizes")
+    types: Sequence[JobType] = file_option(
+        (), parse_types, "a file of [[type]] tables, as of `fairlead widths`: first estimates of rates and sizes"
+    )
     trust_jobs: float = option(20.0, "first estimates count as much as so many jobs seen")
     resizes: ClassVar[bool] = True
     elastic: ClassVar[bool] = True
@@ -115,11 +143,11 @@ class Boa(Sizing):
 
     def __post_init__(self) -> None:
         for name in ("budget", "every_s", "rarest_s", "horizon_s", "widest"):
-            if getattr(self, name) <= 0:
+            value = getattr(self, name)
+            if value < 0 or (value == 0 and (name != "budget" or self.elastic)):
                 raise ValueError(f"{name}={getattr(self, name):g}: above 0")
         self._curves = Curves(known=self.known, adapts_batch=True)
-        first = load_types(Path(self.types)) if self.types else ()
-        self._arrivals = Arrivals({t.name: t for t in first}, self.trust_jobs)
+        self._arrivals = Arrivals({t.name: t for t in self.types}, self.trust_jobs)
         self._controller = BudgetController(self.budget, self.horizon_s)
         self._interval_s = self.every_s
 
@@ -127,22 +155,30 @@ class Boa(Sizing):
 
     def allot(self, view: View) -> Mapping[int, int]:
         """Widths of those who came and those who have begun an epoch; of everybody when the table is new."""
+        came, anew = self._catch_up(view)
+        if anew:
+            return {s.job.id: self._width(s, view) for s in _sized(view)}
+        if not self._curves.kinds:
+            return {}  # something happened to a node before the first job came
+        moved = (*came, *view.changes.turned)
+        return {s.job.id: self._width(s, view) for s in moved if s.job.id in view.running or s.job.id in view.waiting}
+
+    def _catch_up(self, view: View) -> tuple[list[JobState], bool]:
+        """Take note of what happened, and compute the table anew where that is due: who came, and whether it is new."""
         first = not self._widths
         if first:
             self._widths = usual_widths(view.cluster.node_gpus, min(self.widest, view.cluster.gpus))
-        active = (*view.running.values(), *view.waiting.values())
         # A new BOA looks for those that came before it; one that was recalled, for those that came since.
-        missed = () if self._primed else (s for s in active if self._is_news(s))
-        came = list(dict.fromkeys((*view.changes.arrived, *missed)))
+        missed = () if self._primed else (s for s in _sized(view) if self._is_news(s))
+        arrived = (s for s in view.changes.arrived if s.job.kind != "service")
+        came = list(dict.fromkeys((*arrived, *missed)))
         self._primed = True
         self._take_note(view, came, everybody=first)
-        if not self._curves.kinds:
-            return {}  # something happened to a node before the first job came
-        if view.now_s >= self._due_s or first or any(self._is_unheard(s) for s in came):
+        due = view.now_s >= self._due_s or first or any(self._is_unheard(s) for s in came)
+        if due and self._curves.kinds:
             self._compute(view)
-            return {s.job.id: self._width(s, view) for s in active}
-        moved = (*came, *view.changes.turned)
-        return {s.job.id: self._width(s, view) for s in moved if s.job.id in view.running or s.job.id in view.waiting}
+            return came, True
+        return came, False
 
     def _is_news(self, state: JobState) -> bool:
         return state.job.id not in self._counted or state.job.id in self._controller.away
@@ -164,8 +200,8 @@ class Boa(Sizing):
         return part if gained_s > 2.0 * state.job.profile.restart_s else 0
 
     def wake_s(self, view: View) -> float | None:
-        """The next computation, while there are jobs."""
-        return self._due_s if view.running or view.waiting else None
+        """The next computation, while there are jobs; none before the first that it sizes, which no service is."""
+        return self._due_s if self._curves.kinds and (view.running or view.waiting) else None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -173,8 +209,8 @@ class Boa(Sizing):
         found = self._curves.notes()
         if self._infeasible:
             found += (
-                f"the budget of {self.budget:g} GPUs was below what the jobs need at their most efficient widths, as"
-                f" far as known, at {self._infeasible} of {self._computed} computations of the widths",
+                f"the budget of {self._controller.budget:g} GPUs was below what the jobs need at their most"
+                f" efficient widths, as far as known, at {self._infeasible} of {self._computed} computations",
             )
         return found
 
@@ -237,13 +273,13 @@ class Boa(Sizing):
         self._computed += 1
         self._due_s = view.now_s + self._interval_s
         self._interval_s = min(self._interval_s * 1.1, self.rarest_s)
-        self._controller.look(view)
+        self._look(view)
         types, keys = [], []
         for key, kind in self._curves.kinds.items():
             types.append(self._type(key, kind, view))
             keys.append(key)
         try:
-            solved = solve_epochs(types, self.budget, tolerance=1e-6)
+            solved = solve_epochs(types, self._controller.budget * self._controller.jobs_per_gpu, tolerance=1e-6)
             high, low = solved.prices
             prices, frac = (self._controller.price(high), self._controller.price(low)), solved.frac
         except InfeasibleError:
@@ -260,6 +296,10 @@ class Boa(Sizing):
                 (paths.start(prices[0])[i, :n], paths.start(prices[1])[i, :n]),
                 frac,
             )
+
+    def _look(self, view: View) -> None:
+        """Measure what starts cost and what is owed."""
+        self._controller.look(view)
 
     def _type(self, key: KindKey, kind: Kind, view: View) -> EpochType:
         """A kind as the solver sees it."""
@@ -282,14 +322,7 @@ class Boa(Sizing):
 
     def _width(self, state: JobState, view: View) -> int:
         """What the table says of a job where it is now."""
-        key = self._curves.key(state.job)
-        table = self._tables[key]
-        which = 1 if (state.job.id * _TURN) % 1.0 < table.frac else 0
         assert view.epochs is not None
-        # A job may be further than any was when the table was made.
-        epoch = min(view.epochs.done(state), len(table.costs[which]) - 1)
-        cost = table.costs[which][epoch]
-        allowed = [i for i, k in enumerate(table.widths) if state.job.min_gpus <= k <= state.job.max_gpus]
-        have = len(state.gpus)
-        extra = table.switches[which][table.widths.index(have)] if have in table.widths else table.starts[which]
-        return table.widths[min(allowed, key=lambda i: (cost[i] + extra[i], table.widths[i] != have))]
+        job = state.job
+        table = self._tables[self._curves.key(job)]
+        return table.width(job.id, view.epochs.done(state), len(state.gpus), job.min_gpus, job.max_gpus)

@@ -104,7 +104,7 @@ class _Choice(Protocol):
         ...
 
     def only(self, rows: NDArray[np.bool_]) -> _Choice:
-        """Some of them."""
+        """The choice for some of the types."""
         ...
 
 

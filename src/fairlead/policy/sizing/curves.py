@@ -14,13 +14,14 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from fairlead.model.application import Application, Epoch
+from fairlead.model.adaptive_batch import AdaptiveBatch, Epoch
 from fairlead.model.goodput import BatchLimits, GradientStats, PerfParams
 from fairlead.model.goodput_fit import Fit, StepMeasurement, fit
 from fairlead.model.job import Job
 from fairlead.model.profile import Profile
 from fairlead.model.training import FixedBatch, Training, packed_nodes
-from fairlead.policy.view import JobState, Report, View
+from fairlead.policy.sources import Report
+from fairlead.policy.view import JobState, View
 
 _REFIT = 1.15
 """A fit is made anew when there are so many times more measurements."""
@@ -62,7 +63,7 @@ class Kind:
     fit: Fit | None = None
     asked: dict[tuple[int, int, int], float] = field(default_factory=dict)
     """Goodputs that were asked for since the last report, by epoch, replicas and nodes."""
-    _model: Application | None = None
+    _model: AdaptiveBatch | None = None
 
     @property
     def declared(self) -> bool:
@@ -138,12 +139,12 @@ class Kind:
         kept = FixedBatch(self._model, self.batch) if self.batch else self._model
         return kept.goodput_at(epoch, replicas, nodes)
 
-    def _application(self, params: PerfParams) -> Application:
+    def _application(self, params: PerfParams) -> AdaptiveBatch:
         assert self.limits is not None
         known = sorted(self.stats)
         nearest = [min(known, key=lambda k: (abs(k - e), k)) for e in range(self.epochs)]
         epochs = tuple(Epoch(self.samples_of(e), (1.0,), (self.stats[nearest[e]],)) for e in range(self.epochs))
-        return Application(self.profile.name, params, self.limits, epochs, grid_points=48)
+        return AdaptiveBatch(self.profile.name, params, self.limits, epochs, grid_points=48)
 
     def _guessed(self, epoch: int, replicas: int) -> float:
         """From the nearest epoch in which that width was tried, else from the widths around it."""
@@ -170,7 +171,7 @@ class Kind:
 
 
 class Curves:
-    """All kinds."""
+    """What is known of the speedups of all kinds of jobs."""
 
     def __init__(self, *, known: bool, adapts_batch: bool) -> None:
         self._known = known
@@ -205,7 +206,7 @@ class Curves:
     def _prior(self, job: Job) -> Training | None:
         """What was measured of its kind beforehand, if that may be used."""
         prior, batch = job.profile.training if self._known else None, self.key(job)[1]
-        return FixedBatch(prior, batch) if batch and isinstance(prior, Application) else prior
+        return FixedBatch(prior, batch) if batch and isinstance(prior, AdaptiveBatch) else prior
 
     def look(self, states: Iterable[JobState], view: View) -> bool:
         """Ask running jobs for their reports; tells whether any had something new."""
@@ -213,6 +214,8 @@ class Curves:
             return False
         new = False
         for state in states:
+            if state.job.kind == "service":
+                continue
             kind = self.kind(state.job)
             if kind.profile.training is None or not state.gpus:
                 continue

@@ -66,13 +66,13 @@ class EpochWidths:
 
     @property
     def mean_jct_s(self) -> float:
-        """Over all jobs."""
+        """The mean completion time over all jobs."""
         busy = sum(t.arrival_rate_per_s * self._mixed(p.seconds, q.seconds) for t, (p, q) in self._pairs())
         return busy / sum(t.arrival_rate_per_s for t in self.types)
 
     @property
     def gpus_mean(self) -> float:
-        """GPUs rented on average."""
+        """The GPUs that are rented on average."""
         return sum(t.arrival_rate_per_s * self._mixed(p.gpu_s, q.gpu_s) for t, (p, q) in self._pairs())
 
     def _pairs(self) -> list[tuple[EpochType, tuple[EpochPlan, EpochPlan]]]:

@@ -16,5 +16,5 @@ class Fixed(Sizing):
     """
 
     def width(self, state: JobState, view: View) -> int:
-        """The GPUs asked for."""
+        """The GPUs that the job asks for."""
         return state.job.gpus

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlead.policy.knowledge import reading
+from fairlead.policy.saved_state import reading
 from fairlead.policy.sizing import saved_kind
 from fairlead.policy.sizing.allocate import Allocation
 from fairlead.policy.sizing.curves import Curves, all_widths
@@ -48,7 +48,8 @@ class Interval(Sizing):
             return {}
         self._due_s = (view.now_s // self.interval_s + 1.0) * self.interval_s
         self._curves.look(view.running.values(), view)
-        states = sorted((*view.running.values(), *view.waiting.values()), key=lambda s: s.job.id)
+        active = (*view.running.values(), *view.waiting.values())
+        states = sorted((s for s in active if s.job.kind != "service"), key=lambda s: s.job.id)
         self._widths = self.widths_of(states, view)
         if not states:
             return {}
@@ -79,9 +80,10 @@ class Interval(Sizing):
         return self._curves.notes()
 
     def _gpus(self, view: View) -> int:
-        """GPUs to share out; nodes that sleep are on soon where jobs want them."""
+        """GPUs to share out, which services have not; nodes that sleep are on soon where jobs want them."""
         asleep = () if self._sized(view) else view.asleep | view.waking
-        return view.up_gpus + view.usable_gpus(asleep)
+        served = sum(len(view.usable(s.gpus)) for s in view.running.values() if s.job.kind == "service")
+        return view.up_gpus + view.usable_gpus(asleep) - served
 
     def _sized(self, view: View) -> bool:
         """Whether it also says how many nodes there are."""

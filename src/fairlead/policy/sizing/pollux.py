@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fairlead.model.training import packed_nodes
-from fairlead.policy.knowledge import reading
+from fairlead.policy.saved_state import reading
 from fairlead.policy.sizing.allocate import Allocation
 from fairlead.policy.sizing.goodput import Floats, Interval, best_widths, power_mean_costs
 from fairlead.policy.stages import option
@@ -48,6 +48,11 @@ class Pollux(Interval):
         if not 0.0 <= self.target < 1.0 or self.p >= 0.0:
             raise ValueError(f"target={self.target:g}, p={self.p:g}: a target from 0 to below 1, p below 0")
 
+    @property
+    def names_nodes(self) -> bool:
+        """Whether it says how many nodes it wants: with a target it does."""
+        return self.target > 0.0
+
     def _sized(self, view: View) -> bool:
         # Where nodes are not rented nobody follows the number of them that it names.
         return self.target > 0.0 and view.cluster.rental is not None
@@ -76,7 +81,7 @@ class Pollux(Interval):
         return {**super().knowledge(), **sizes, "utilities": list(self._utilities)}
 
     def recall(self, saved: Mapping[str, Any], view: View) -> None:
-        """All of it."""
+        """Take back what was saved, also the size of the cluster and why it was chosen."""
         with reading("pollux", saved, "due_s", "kinds", "nodes", "least_nodes", "utilities"):
             super().recall({name: saved[name] for name in ("due_s", "kinds")}, view)
             self._nodes, self._utilities = int(saved["nodes"]), [float(u) for u in saved["utilities"]]

@@ -18,7 +18,7 @@ from fairlead.policy.sizing.curves import Kind
 
 
 def to_dict(kind: Kind) -> dict[str, Any]:
-    """Everything but the profile."""
+    """What is known of a kind, without its profile, in plain types."""
     return {
         "name": kind.profile.name,
         "batch": kind.batch,

@@ -32,12 +32,12 @@ class Sia(Interval):
             raise ValueError(f"p={self.p:g}: below 0")
 
     def widths_of(self, states: Sequence[JobState], view: View) -> tuple[int, ...]:
-        """Configurations."""
+        """The widths that jobs may have: Sia's configurations."""
         usual = usual_widths(view.cluster.node_gpus, min(self.widest, view.cluster.gpus))
         return tuple(sorted({*usual, *(s.job.min_gpus for s in states)}))
 
     def choose(self, states: Sequence[JobState], gpus: int, view: View) -> list[int]:
-        """The best assignment."""
+        """The widths with the best power mean of goodputs that these GPUs allow."""
         goodputs = self._goodputs(states, view)
         for row, state in zip(goodputs, states, strict=True):
             most = max(1, state.job.min_gpus, 2 * len(state.gpus))

@@ -25,5 +25,5 @@ class Static(Sizing):
             raise ValueError(f"width_gpus={self.width_gpus}: at least 1")
 
     def width(self, state: JobState, view: View) -> int:
-        """The same for everybody."""
+        """The width that the option gives to every job, within its bounds."""
         return min(max(self.width_gpus, state.job.min_gpus), state.job.max_gpus, view.cluster.gpus)

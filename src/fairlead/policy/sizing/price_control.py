@@ -15,6 +15,8 @@ _MOST = 100.0
 """It is never changed by more than this factor."""
 _LEAST_PRICE = 1e-3
 """What a GPU is worth at least where too much was spent, though by the table the budget buys the fastest widths."""
+_LOOKS = 12
+"""How many of the last looks say how many jobs share a GPU."""
 _TRUST_GPUS = 64.0
 """What is taken for the cost of a start at first counts as much as so many GPUs started on."""
 
@@ -39,6 +41,9 @@ class BudgetController:
     """What was paid beyond the budget so far."""
     start_s: float = field(default=0.0, init=False)
     """Seconds paid without use per GPU started on or grown by."""
+    jobs_per_gpu: float = field(default=1.0, init=False)
+    """On GPUs in use, on average: what is shared buys that much more width."""
+    _looks: int = field(default=0, init=False)
     away: set[int] = field(default_factory=set, init=False)
     """Jobs that are withdrawn: what they had is settled, until they are back."""
 
@@ -66,6 +71,7 @@ class BudgetController:
 
     def look(self, view: View) -> None:
         """Measure what starts cost, and what is owed."""
+        self._count_sharers(view)
         if view.bill is None:
             return
         paid = view.bill.paid_gpu_s()
@@ -73,18 +79,35 @@ class BudgetController:
         active = (*view.running.values(), *view.waiting.values())
         held = self._ended_gpu_s + sum(s.attained_gpu_s(view.now_s) for s in active)
         taken = self._ended_taken + sum(s.taken_gpus for s in active)
-        self.start_s = max(0.0, _TRUST_GPUS * boot_s + paid - held) / (_TRUST_GPUS + taken)
+        unused = paid - held / self.jobs_per_gpu
+        self.start_s = max(0.0, _TRUST_GPUS * boot_s + unused) / (_TRUST_GPUS + taken)
         self.owed_gpu_s = paid - self.budget * view.now_s
+
+    def _count_sharers(self, view: View) -> None:
+        """Nothing but exactly 1 comes of GPUs that nobody shares."""
+        in_use = sum(map(bool, view.on_gpu))
+        if in_use:
+            self._looks += 1
+            now = sum(map(len, view.on_gpu)) / in_use
+            self.jobs_per_gpu += (now - self.jobs_per_gpu) / min(self._looks, _LOOKS)
 
     def to_dict(self) -> dict[str, Any]:
         """What was measured, fit for JSON."""
         settled = {"ended_gpu_s": self._ended_gpu_s, "ended_taken": self._ended_taken}
-        return {**settled, "owed_gpu_s": self.owed_gpu_s, "start_s": self.start_s, "away": sorted(self.away)}
+        return {
+            **settled,
+            "owed_gpu_s": self.owed_gpu_s,
+            "start_s": self.start_s,
+            "jobs_per_gpu": self.jobs_per_gpu,
+            "looks": self._looks,
+            "away": sorted(self.away),
+        }
 
     def recall(self, saved: Mapping[str, Any]) -> None:
         """Go on from there; jobs that are away are not in the view and yet may come back."""
         self._ended_gpu_s, self._ended_taken = float(saved["ended_gpu_s"]), float(saved["ended_taken"])
         self.owed_gpu_s, self.start_s = float(saved["owed_gpu_s"]), float(saved["start_s"])
+        self.jobs_per_gpu, self._looks = float(saved.get("jobs_per_gpu", 1.0)), int(saved.get("looks", 0))
         self.away = {int(job_id) for job_id in saved["away"]}
 
     def price(self, table: float) -> float:

@@ -7,16 +7,14 @@ there, how slow a GPU is) has it set anew here; the end that was queued before i
 from __future__ import annotations
 
 import heapq
-from typing import cast
 
 from fairlead.model.interference import Interference
-from fairlead.model.placement import Placement
-from fairlead.model.profile import Profile
 from fairlead.model.speed import speed
+from fairlead.policy.driver import at_round
 from fairlead.policy.view import View
+from fairlead.policy.working_job import NEVER
 from fairlead.sim.meters import Meters
 from fairlead.sim.online import Online
-from fairlead.sim.rounds import NEVER, at_round
 from fairlead.sim.simjob import SimJob
 from fairlead.sim.truth import Truth
 
@@ -24,7 +22,7 @@ _LOOK_AFTER_S = 60.0
 """Iteration times are believed after this long: some hundred iterations."""
 
 
-class Pace:
+class Speeds:
     """Sets the speeds of jobs and keeps the queue of their ends."""
 
     def __init__(
@@ -53,8 +51,8 @@ class Pace:
 
     def set_speed(self, job: SimJob) -> None:
         """Speed and end from where it is and who else is there."""
-        online = self.online
-        neighbours = self.neighbours(job) if job.shared and online is None else ()
+        online = self.online if job.job.gpu_frac >= 1.0 else None
+        neighbours = self._view.neighbours(job) if job.shared and online is None else ()
         work, scaled, left_s = job.work, None, job.left_s
         last = True
         if work is not None:
@@ -65,8 +63,7 @@ class Pace:
         if online is not None:
             # A service lasts as long as it lasts.
             job.speed = 1.0 if job.job.kind == "service" else job.speed * online.throughput(job)
-        run_s = left_s if job.speed == 1.0 else left_s / job.speed if job.speed > 0.0 else NEVER
-        job.end_s = job.progress_from_s + max(run_s, 0.0)
+        job.end_s = job.progress_from_s + max(job.run_s(left_s), 0.0)
         job.version += 1
         # What ends a hair after a round by rounding ends on it; an epoch ends when it does.
         end_s = at_round(job.end_s, self._round_s, slack=1e-9) if last else job.end_s
@@ -77,25 +74,14 @@ class Pace:
 
     def retime(self, job: SimJob) -> None:
         """It runs on at another speed."""
-        job.progress(self._view.now_s)
+        job.advance(self._view.now_s)
         self.set_speed(job)
         self._meters.regauge(job)
-        self._view.changes.retimed.append(job)
-
-    def retime_neighbours(self, gpus: Placement, job: SimJob) -> None:
-        """A job came to these GPUs or left them: the others there run on at another speed."""
-        on_gpu = self._view.on_gpu
-        for job_id in dict.fromkeys(j for g in gpus for j in on_gpu[g] if j != job.job.id):
-            neighbour = cast(SimJob, self._view.running[job_id])
-            if neighbour.job.kind == "service" and self.online is not None:
-                self._meters.regauge(neighbour)
-            else:
-                self.retime(neighbour)
 
     def retime_beside(self, job: SimJob, until_s: float) -> None:
         """The load of the service beside it has changed. Ends after the next look need not be known yet."""
         assert self.online is not None
-        job.progress(self._view.now_s)
+        job.advance(self._view.now_s)
         if job.work is not None:
             self.set_speed(job)  # by epochs, each of which ends by itself
             return
@@ -103,11 +89,5 @@ class Pace:
         job.speed = alone * self.online.throughput(job)
         job.end_s = max(job.progress_from_s, self._view.now_s) + (job.left_s / job.speed if job.speed > 0.0 else NEVER)
         job.version += 1
-        if job.end_s <= until_s:
-            heapq.heappush(self.ends, (job.end_s, job.job.id, job.version))
-
-    def neighbours(self, job: SimJob) -> list[Profile]:
-        """Profiles of the others on the most crowded of its GPUs."""
-        running, on_gpu, own = self._view.running, self._view.on_gpu, job.job.id
-        others = ([running[j].job.profile for j in on_gpu[g] if j != own] for g in job.gpus)
-        return max(others, key=lambda profiles: sum(p.activity_frac for p in profiles))
+        if job.end_s <= at_round(until_s, self._round_s):
+            heapq.heappush(self.ends, (at_round(job.end_s, self._round_s, slack=1e-9), job.job.id, job.version))

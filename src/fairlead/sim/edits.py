@@ -25,8 +25,16 @@ def under(snapshot: Snapshot, stack: Stack) -> Snapshot:
         jobs = [_open(job, stack.sharing, snapshot) for job in snapshot.jobs]
     else:
         stays = _alone(snapshot.jobs)
-        jobs = [replace(j, shared=False) if j.id in stays else queued(j, snapshot.now_s) for j in snapshot.jobs]
-    return replace(snapshot, jobs=tuple(jobs), policy=stack.spec)
+        jobs = [_apart(j, snapshot.now_s, stays=j.id in stays) for j in snapshot.jobs]
+    knowledge = snapshot.knowledge if snapshot.policy == stack.spec else None  # of use to the same policy only
+    return replace(snapshot, jobs=tuple(jobs), policy=stack.spec, knowledge=knowledge)
+
+
+def _apart(job: SnapshotJob, now_s: float, *, stays: bool) -> SnapshotJob:
+    """Alone on its GPUs, or in the queue; who holds a part of a GPU is as it was."""
+    if job.gpu_frac < 1.0:
+        return job
+    return replace(job, shared=False) if stays else queued(job, now_s)
 
 
 def queued(job: SnapshotJob, now_s: float) -> SnapshotJob:
@@ -59,7 +67,8 @@ def _extended(snapshot: Snapshot, more: int, rents: bool) -> Snapshot:
         variability = from_partial(known, cluster.gpus + more * last.gpus, assumed=guessed)
     added = range(len(cluster.nodes), len(nodes))
     asleep = (*snapshot.asleep, *added) if rents else snapshot.asleep
-    return replace(snapshot, cluster=Cluster(nodes, variability, cluster.rental), asleep=asleep)
+    # On other nodes the policy looks at everything anew.
+    return replace(snapshot, cluster=Cluster(nodes, variability, cluster.rental), asleep=asleep, knowledge=None)
 
 
 def _reduced(snapshot: Snapshot, fewer: int) -> Snapshot:
@@ -114,6 +123,7 @@ def _open(job: SnapshotJob, sharing: Sharing, snapshot: Snapshot) -> SnapshotJob
     about = Job(
         job.id, job.name, job.submit_s, job.gpus, snapshot.profile(job.profile), job.kind, job.min_gpus, job.max_gpus,
         job.memory_mib, deadline_s=job.deadline_s, priority=job.priority, user=job.user, batch=job.batch,
+        group=job.group,
     )  # fmt: skip
     return replace(job, shared=sharing.shared(JobState(about)))
 
@@ -122,7 +132,8 @@ def _alone(jobs: Iterable[SnapshotJob]) -> set[int]:
     """Who keeps its GPUs where nobody may share: services first, then whoever has been there longest."""
     stays: set[int] = set()
     taken: set[int] = set()
-    for job in sorted(jobs, key=lambda j: (j.kind != "service", j.since_s, j.id)):
+    whole = (job for job in jobs if job.gpu_frac >= 1.0)
+    for job in sorted(whole, key=lambda j: (j.kind != "service", j.since_s, j.id)):
         if taken.isdisjoint(job.placement):
             taken.update(job.placement)
             stays.add(job.id)

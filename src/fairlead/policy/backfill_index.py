@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import sys
 
-from fairlead.policy.queue import Entry
+from fairlead.policy.queue import Key
 
+Keyed = tuple[Key, int]
+"""A job with its key."""
 _NEVER = float("inf")
 """The run time at an empty place: longer than any time allowed."""
 _ANY = sys.float_info.max
@@ -17,37 +19,37 @@ _ANY = sys.float_info.max
 
 
 class Lane:
-    """Waiting jobs of one width in order of submission, with their run times."""
+    """Waiting jobs of one width in order, with their run times."""
 
     def __init__(self) -> None:
         self._size = 1
         self._tree = [_NEVER, _NEVER]
-        self._entries: list[Entry | None] = []
+        self._keys: list[Keyed | None] = []
+        """None where a job has left."""
         self._at: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._at)
 
-    def push(self, entry: Entry, run_s: float) -> None:
+    def push(self, job_id: int, key: Key, run_s: float) -> None:
         """A job waits. One that comes back out of order (its node failed) costs a rebuild."""
-        if self._entries and (last := self._last()) is not None and entry.key < last.key:
-            alive = [(e, self._tree[self._size + i]) for i, e in enumerate(self._entries) if e is not None]
-            self._rebuild(sorted([*alive, (entry, run_s)]))
+        if self._keys and (last := self._last()) is not None and key < last[0]:
+            self._rebuild(sorted([*self._alive(), ((key, job_id), run_s)]))
             return
-        if len(self._entries) == self._size:
-            self._rebuild([(e, self._tree[self._size + i]) for i, e in enumerate(self._entries) if e is not None])
-        self._at[entry.state.job.id] = len(self._entries)
-        self._entries.append(entry)
-        self._set(len(self._entries) - 1, run_s)
+        if len(self._keys) == self._size:
+            self._rebuild(self._alive())
+        self._at[job_id] = len(self._keys)
+        self._keys.append((key, job_id))
+        self._set(len(self._keys) - 1, run_s)
 
     def remove(self, job_id: int) -> None:
         """A job no longer waits."""
         at = self._at.pop(job_id, None)
         if at is not None:
-            self._entries[at] = None
+            self._keys[at] = None
             self._set(at, _NEVER)
 
-    def first(self, within_s: float) -> Entry | None:
+    def first(self, within_s: float) -> Keyed | None:
         """The first job that runs no longer than that."""
         tree = self._tree
         within_s = min(within_s, _ANY)
@@ -58,42 +60,48 @@ class Lane:
             node *= 2
             if tree[node] > within_s:
                 node += 1
-        return self._entries[node - self._size]
+        return self._keys[node - self._size]
 
-    def _last(self) -> Entry | None:
-        return next((e for e in reversed(self._entries) if e is not None), None)
+    def _alive(self) -> list[tuple[Keyed, float]]:
+        return [(keyed, self._tree[self._size + i]) for i, keyed in enumerate(self._keys) if keyed is not None]
+
+    def _last(self) -> Keyed | None:
+        return next((keyed for keyed in reversed(self._keys) if keyed is not None), None)
 
     def _set(self, at: int, run_s: float) -> None:
         tree, node = self._tree, self._size + at
         tree[node] = run_s
-        node //= 2
-        while node:
-            tree[node] = min(tree[2 * node], tree[2 * node + 1])
+        while node > 1:
+            other = tree[node ^ 1]
+            least = run_s if run_s < other else other
             node //= 2
+            if tree[node] == least:
+                break  # and so are all above it
+            tree[node] = run_s = least
 
-    def _rebuild(self, alive: list[tuple[Entry, float]]) -> None:
+    def _rebuild(self, alive: list[tuple[Keyed, float]]) -> None:
         self._size = 2
         while self._size < 2 * len(alive):
             self._size *= 2
         self._tree = [_NEVER] * (2 * self._size)
-        self._entries = [e for e, _ in alive]
-        self._at = {e.state.job.id: i for i, (e, _) in enumerate(alive)}
+        self._keys = [keyed for keyed, _ in alive]
+        self._at = {job_id: i for i, ((_, job_id), _) in enumerate(alive)}
         self._tree[self._size : self._size + len(alive)] = [run_s for _, run_s in alive]
         for node in range(self._size - 1, 0, -1):
             self._tree[node] = min(self._tree[2 * node], self._tree[2 * node + 1])
 
 
 class Lanes:
-    """One lane per width."""
+    """Waiting jobs in a lane for each width, so that those that fit are found at once."""
 
     def __init__(self) -> None:
         self._lanes: dict[int, Lane] = {}
         self._width: dict[int, int] = {}
 
-    def push(self, entry: Entry, run_s: float) -> None:
-        """A job waits."""
-        self._width[entry.state.job.id] = entry.width
-        self._lanes.setdefault(entry.width, Lane()).push(entry, run_s)
+    def push(self, job_id: int, key: Key, width: int, run_s: float) -> None:
+        """Add a job that waits; one that never ends is longer than any time allowed, and still a job."""
+        self._width[job_id] = width
+        self._lanes.setdefault(width, Lane()).push(job_id, key, min(run_s, _ANY))
 
     def remove(self, job_id: int) -> None:
         """A job no longer waits."""
@@ -101,12 +109,12 @@ class Lanes:
         if width is not None:
             self._lanes[width].remove(job_id)
 
-    def first(self, free: int, spare: int, within_s: float) -> Entry | None:
+    def first(self, free: int, spare: int, within_s: float) -> int | None:
         """The first job that fits into `free` GPUs and either into the spare ones or into the time."""
-        best: Entry | None = None
+        best: Keyed | None = None
         for width, lane in self._lanes.items():
             if width <= free:
                 found = lane.first(_NEVER if width <= spare else within_s)
-                if found is not None and (best is None or found.key < best.key):
+                if found is not None and (best is None or found[0] < best[0]):
                     best = found
-        return best
+        return None if best is None else best[1]

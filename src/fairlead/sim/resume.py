@@ -1,25 +1,25 @@
-"""Warm starts: a snapshot made ready for a simulation, which resumes from there; and the snapshot of a simulation.
+"""Simulations that begin in the middle: a snapshot made ready for one, and the snapshot of one.
 
-The clock is the snapshot's own. Held jobs are left out. A training job whose work left is unknown gets a guess: the
-mean of what is left of the known jobs of its profile and user, else of its profile, else of its user, else an hour.
-Services without a known end run for ever, and no run waits for a service.
+The clock is the snapshot's own, and jobs keep their numbers, as what the policy has learnt goes by these. Held jobs are
+left out. A training job whose work left is unknown gets a guess: the mean of what is left of the known jobs of its
+profile and user, else of its profile, else of its user, else an hour. Services without a known end run for ever, and no
+run waits for a service.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import polars as pl
 
 from fairlead.errors import InputError
 from fairlead.model.job import Job
-from fairlead.model.profile import profile_named
-from fairlead.model.profile_json import profile_as_dict
 from fairlead.model.snapshot import Snapshot, SnapshotJob
-from fairlead.policy.view import View
+from fairlead.policy import snapshots
+from fairlead.policy.driver import Driver
 from fairlead.sim.jobs import Jobs
 from fairlead.sim.nodes import Nodes
 from fairlead.sim.simjob import SimJob
@@ -53,6 +53,22 @@ class Warm:
         kinds = self.trace.frame["kind"].to_list()
         return frozenset(row for row, kind in enumerate(kinds) if kind == "service")
 
+    @property
+    def row_of(self) -> dict[int, int]:
+        """By the number of a job."""
+        here = {job.id: row for row, job in enumerate(self.jobs)}
+        return here | {self._first_later + n: len(here) + n for n in range(len(self.trace) - len(here))}
+
+    def later(self, arrivals: Iterator[tuple[Job, float]]) -> Iterator[tuple[Job, float]]:
+        """Of the rows, those to come, with numbers after all others."""
+        for row, (job, duration_s) in enumerate(arrivals):
+            if row >= len(self.jobs):
+                yield replace(job, id=self._first_later + row - len(self.jobs)), duration_s
+
+    @property
+    def _first_later(self) -> int:
+        return max((job.id for job in self.snapshot.jobs), default=-1) + 1
+
 
 def in_order(snapshot: Snapshot) -> tuple[SnapshotJob, ...]:
     """The jobs that take part, in order of submission."""
@@ -76,34 +92,29 @@ def warm(snapshot: Snapshot, later: Trace | None = None) -> Warm:
     return Warm(snapshot, jobs, trace)
 
 
-def taken(view: View, policy: str, awake: Iterable[tuple[float, int]], history: Any) -> Snapshot:
+def taken(driver: Driver[SimJob], paid_gpu_s: float) -> Snapshot:
     """The snapshot of a simulated world."""
-    states = [cast(SimJob, s) for s in (*view.running.values(), *view.waiting.values())]
-    profiles = {s.job.profile.name: s.job.profile for s in states}
-    return Snapshot(
-        view.now_s,
-        policy,
-        view.cluster,
-        tuple(_saved(state, state.left_at(view.now_s)) for state in states),
-        down=tuple(sorted(view.down)),
-        asleep=tuple(sorted(view.asleep)),
-        waking=tuple((node, moment_s) for moment_s, node in sorted(awake)),
-        rented=tuple(sorted(view.rented_s.items())),
-        drained=tuple(sorted(view.drained)),
-        history=history,
-        profiles=tuple(profile_as_dict(p) for name, p in profiles.items() if p != profile_named(name)),
-    )
+    now_s, jobs = driver.view.now_s, driver.jobs.values()
+    profiles = snapshots.profiles_of(job.job.profile for job in jobs)
+    return snapshots.take(driver, (_saved(job, now_s) for job in jobs), profiles=profiles, paid_gpu_s=paid_gpu_s)
 
 
-def resume(begin: Warm, arrivals: Iterator[tuple[Job, float]], view: View, jobs: Jobs, nodes: Nodes) -> None:
-    """Put everything where it was. The jobs that are there are the first to arrive; those to come are left."""
-    # Jobs are numbered anew, in the same order: those that have ended leave no gaps.
-    numbered = {saved.id: row for saved, row in zip(begin.jobs, arrivals, strict=False)}
-    jobs.put_back(begin.snapshot, numbered)
-    for gpu in begin.snapshot.drained:
-        view.drain(gpu)
-    nodes.put_back(begin.snapshot)
-    view.decided()
+def resume(begin: Warm, driver: Driver[SimJob], jobs: Jobs, nodes: Nodes) -> None:
+    """Put everything where it was."""
+    snapshot, made = begin.snapshot, dict[int, SimJob]()
+    for saved, left_s in zip(begin.jobs, begin.trace.frame["duration_s"].to_list(), strict=False):
+        job = made[saved.id] = jobs.made(snapshots.job_of(saved, snapshot.profile(saved.profile)), left_s)
+        snapshots.recall_service(job, saved, snapshot.now_s)
+        job.held_s = saved.banked_gpu_s / (saved.gpus * saved.gpu_frac)
+        job.active_job_s_before = -1.0
+        if saved.placement:
+            job.first_start_s = saved.since_s if saved.started_s is None else saved.started_s
+    snapshots.restore(driver, snapshot, made)
+    jobs.resume()
+    for saved in begin.jobs:
+        if saved.placement and made[saved.id].gpus:
+            jobs.resume_progress(made[saved.id], saved)
+    nodes.resume()
 
 
 def _work_left(jobs: tuple[SnapshotJob, ...]) -> tuple[list[float], list[str]]:
@@ -145,21 +156,12 @@ def _row(job: SnapshotJob, left_s: float) -> tuple[Any, ...]:
     """In the order of `SCHEMA`."""
     return (
         job.name, job.submit_s, job.gpus, left_s, job.profile, job.kind, job.min_gpus, job.max_gpus, job.memory_mib,
-        1.0, job.deadline_s, job.priority, job.user, job.batch,
+        job.gpu_frac, job.deadline_s, job.priority, job.user, job.batch, job.group, job.cpus, job.ram_mib, "",
     )  # fmt: skip
 
 
-def _saved(state: SimJob, left_s: float) -> SnapshotJob:
-    job = state.job
-    endless = job.kind == "service" and left_s == float("inf")
-    return SnapshotJob(
-        job.id, job.name, job.user, job.submit_s, job.gpus, job.min_gpus, job.max_gpus, job.memory_mib,
-        job.profile.name, job.kind, job.priority, job.deadline_s, job.batch,
-        state="running" if state.gpus else "waiting", placement=state.gpus, shared=state.shared,
-        sm_share=state.sm_share, since_s=state.since_s, banked_gpu_s=state.banked_gpu_s, starts=state.starts,
-        left_s=None if endless else max(left_s, 0.0),
-        started_s=state.first_start_s if state.first_start_s >= 0.0 else None,
-    )  # fmt: skip
+def _saved(job: SimJob, now_s: float) -> SnapshotJob:
+    return snapshots.saved_job(job, now_s, started_s=job.first_start_s if job.first_start_s >= 0.0 else None)
 
 
 def _listed(names: list[str]) -> str:

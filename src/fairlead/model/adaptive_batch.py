@@ -1,4 +1,4 @@
-"""Applications with goodput: measured step times, gradient statistics by epoch, and what follows from them."""
+"""Training that chooses its batch: measured step times, gradient statistics by epoch, and the goodput that follows."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Application:
-    """All that decides how fast one application trains, epoch by epoch."""
+class AdaptiveBatch:
+    """All that decides how fast jobs train that choose the best batch in every epoch, as elastic ones do."""
 
     name: str
     params: PerfParams
@@ -113,13 +113,13 @@ class Application:
     grid_points: int = GRID_POINTS
     _found: dict[tuple[int, int, int], Best] = field(default_factory=dict, init=False, repr=False)
 
-    def modelled(self) -> Application:
+    def modelled(self) -> AdaptiveBatch:
         """The same by the equations alone."""
         return replace(self, measured=None)
 
     @property
     def samples(self) -> tuple[float, ...]:
-        """Of each epoch."""
+        """The samples of each epoch."""
         return tuple(e.samples for e in self.epochs)
 
     def steps_model(self, replicas: int, nodes: int) -> StepModel:
@@ -166,8 +166,8 @@ class Application:
         return Table(tuple(map(float, fed)), tuple(speed / fed[1] for speed in fed.values()))
 
 
-def applications_from(value: Mapping[str, Any]) -> dict[str, Application]:
-    """By name, from a table of applications, epochs and steps; `measure.pollux_data` makes one."""
+def adaptive_batches_from(value: Mapping[str, Any]) -> dict[str, AdaptiveBatch]:
+    """By profile, from a table of applications, epochs and steps; `measure.pollux_data` makes one."""
     if value.get("format") != FORMAT:
         raise InputError(f"goodput table: format is {value.get('format')!r}, expected {FORMAT!r}")
     epochs: dict[str, list[Epoch]] = {}
@@ -179,7 +179,7 @@ def applications_from(value: Mapping[str, Any]) -> dict[str, Application]:
     for name, nodes, replicas, step_s, sync_s in value["steps"]:
         steps.setdefault(name, {})[nodes, replicas] = (batches[name][1][: len(step_s)], step_s, sync_s)
     return {
-        a["name"]: Application(
+        a["name"]: AdaptiveBatch(
             a["name"],
             PerfParams(**a["params"]),
             BatchLimits(**a["limits"]),

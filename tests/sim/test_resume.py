@@ -19,6 +19,7 @@ from fairlead.model.variability import Variability
 from fairlead.policy import registry
 from fairlead.sim.result import Result
 from fairlead.sim.simulation import Simulation
+from fairlead.sim.world import World
 from fairlead.traces.services import service_fleet
 from fairlead.traces.trace import Trace
 from tests.conftest import make_trace
@@ -47,7 +48,7 @@ def crowd(seed: int, jobs: int = 30, restart_s: float = 0.0, locality: float = 1
         (rng.uniform(0.0, 4000.0), rng.choice((1, 1, 2, 4, 6)), rng.uniform(50.0, 3000.0)) for _ in range(jobs)
     )
     models = [rng.choice(("resnet50", "BERT", "PointNet", "ResNet-50")) for _ in rows]
-    trace = make_trace(rows, model=models, priority=[rng.randrange(3) for _ in rows])
+    trace = make_trace(rows, profile=models, priority=[rng.randrange(3) for _ in rows])
     profiles = {name: profile_named(name).with_options(locality=locality, restart_s=restart_s) for name in models}
     return replace(trace, profiles=profiles)
 
@@ -124,8 +125,9 @@ def test_policies_with_a_memory_run_on_within_the_laws(seed: int, policy: str, a
     if policy == "boa":
         cluster = cluster.rented(Rental(boot_s=7.0, minimum_s=10.0))
     table = built_in("eaco")
-    first = Simulation(trace, cluster, registry.build(policy), interference=table)
-    at_s = at * Simulation(trace, cluster, registry.build(policy), interference=table).run().summary["makespan_s"]
+    world = World(interference=table)
+    first = Simulation(trace, cluster, registry.build(policy), world)
+    at_s = at * Simulation(trace, cluster, registry.build(policy), world).run().summary["makespan_s"]
     snapshot = paused(first, at_s)
     stack = registry.build(policy)
     rest = Simulation.from_snapshot(snapshot, stack, later=later_than(trace, at_s), interference=table).run()

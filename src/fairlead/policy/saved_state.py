@@ -30,7 +30,7 @@ def reading(what: str, saved: Mapping[str, Any], *keys: str) -> Iterator[None]:
 
 
 def finite(value: float) -> float | None:
-    """As JSON has it."""
+    """A number for JSON: None stands for infinity."""
     return float(value) if math.isfinite(value) else None
 
 

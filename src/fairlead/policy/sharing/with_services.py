@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.model.placement import Placement
-from fairlead.policy.knowledge import reading
 from fairlead.policy.plan import EXPLAINED, NO_FREE_GPU, OVER_MEMORY
 from fairlead.policy.pool import Pool
-from fairlead.policy.queue import Queue
+from fairlead.policy.ranking import Ranking
+from fairlead.policy.saved_state import reading
 from fairlead.policy.sharing.groups import described
+from fairlead.policy.sources import Fleet
 from fairlead.policy.stages import Sharing, option
-from fairlead.policy.view import Fleet, JobState, View
+from fairlead.policy.view import JobState, View
 
 NO_SERVICE_ACCEPTS = "no-service-accepts"
 """The guard lets no offline work on the GPU."""
@@ -25,7 +26,7 @@ _OTHERS_FIRST = "given-to-others"
 
 
 @dataclass
-class Beside(Sharing):
+class WithServices(Sharing):
     """Services on GPUs of their own, where they stay; offline jobs on empty GPUs, else where they are assigned to.
 
     Offline jobs of several GPUs, and those whose memory does not fit beside any service, use empty GPUs only.
@@ -37,6 +38,8 @@ class Beside(Sharing):
     _assigned: dict[int, tuple[int, float]] = field(default_factory=dict, init=False, repr=False)
     """The GPU of a waiting job and the share of SMs that it gets there."""
 
+    _share: float = field(default=1.0, init=False, repr=False)
+    """Of the SMs, for the job that offers were made for last."""
     _services: set[int] = field(default_factory=set, init=False, repr=False)
     """Services that wait."""
     _primed: bool = field(default=False, init=False, repr=False)
@@ -51,10 +54,10 @@ class Beside(Sharing):
         """Everybody: that is what it is for."""
         return True
 
-    def assign(self, queue: Queue, view: View) -> None:
+    def assign(self, ranking: Ranking, view: View) -> None:
         """Give waiting jobs a GPU beside a service, in `_assigned`."""
 
-    def chosen(self, queue: Queue, view: View) -> Iterable[int]:
+    def chosen(self, ranking: Ranking, view: View) -> Iterable[int]:
         """Services first; then whoever has a GPU, or may find an empty one."""
         if not self._primed:
             self._primed = True
@@ -65,14 +68,14 @@ class Beside(Sharing):
         services = sorted(j for j in self._services if j in view.waiting)
         self._services = set(services)
         if view.meter is not None:
-            self.assign(queue, view)
+            self.assign(ranking, view)
         # Who is not assigned tries empty GPUs, as long as there are any.
         free = max(0, view.free.count - len(services))
-        rest = [e.state.job.id for e in queue.firsts(free)] if free else []
+        rest = [e.state.job.id for e in ranking.first(free)] if free else []
         return (*services, *self._assigned, *(j for j in rest if j not in self._assigned and j not in services))
 
     def placed(self, state: JobState, gpus: Placement, view: View) -> None:
-        """Take note of services."""
+        """Note that a service was placed: offline jobs may come beside it."""
         self._hosted = self._hosted or state.job.kind == "service"
 
     def review(self, view: View) -> tuple[list[JobState], bool]:
@@ -131,9 +134,26 @@ class Beside(Sharing):
         """Positions in the fleet that may receive an offline job now."""
         return np.flatnonzero(fleet.accepts & (fleet.offline < 0))
 
-    def candidates(self, queue: Queue, count: int) -> list[JobState]:
-        """The first waiting offline jobs of one GPU."""
-        return [e.state for e in queue.firsts(count) if e.state.job.kind != "service" and e.width == 1]
+    def candidates(self, ranking: Ranking, count: int) -> list[JobState]:
+        """The first waiting offline jobs that can run on one GPU."""
+        return [e.state for e in ranking.first(count) if e.state.job.kind != "service" and e.least == 1]
+
+    def vacated(self, state: JobState, width: int, leaving: JobState, view: View) -> Placement | None:
+        """The place of an offline job beside a service, if the guard lets another one on that GPU."""
+        self._share = 1.0
+        if view.meter is None or state.job.kind == "service" or len(leaving.gpus) != 1 or state.job.min_gpus > 1:
+            return None
+        gpu = leaving.gpus[0]
+        hosts = [j for j in view.on_gpu[gpu] if j != leaving.job.id]
+        if len(hosts) != 1 or view.running[hosts[0]].job.kind != "service":
+            return None
+        fleet = view.meter.fleet()
+        at = int(np.searchsorted(fleet.gpu, gpu))
+        room = self.memory - self.job_memory_frac(state, view)
+        if not fleet.accepts[at] or fleet.memory_frac[at] > room or width != 1:
+            return None
+        self._share = leaving.sm_share
+        return (gpu,)
 
     def first_fit(self, waiting: Iterable[JobState], open_now: Fleet, shares: Sequence[float], view: View) -> None:
         """Everybody gets the first of the open places whose memory holds both."""
@@ -148,7 +168,7 @@ class Beside(Sharing):
                 self._assigned[state.job.id] = (int(open_now.gpu[place]), float(shares[place]))
 
     def part(self, fleet: Fleet, at: NDArray[np.int64]) -> Fleet:
-        """Some of the fleet."""
+        """The fleet at these positions only."""
         return Fleet(*(getattr(fleet, f.name)[at] for f in fields(Fleet)))
 
     def job_memory_frac(self, state: JobState, view: View) -> float:
@@ -160,5 +180,8 @@ class Beside(Sharing):
 
 
 def _is_open(gpu: int, view: View) -> bool:
-    """Whether a GPU has a service and nobody else."""
-    return gpu < view.cluster.gpus and [view.running[j].job.kind for j in view.on_gpu[gpu]] == ["service"]
+    """Whether a GPU has a service and nobody else; one that holds a part of it is beside others of its kind only."""
+    if gpu >= view.cluster.gpus:
+        return False
+    jobs = [view.running[j].job for j in view.on_gpu[gpu]]
+    return [job.kind for job in jobs] == ["service"] and jobs[0].gpu_frac >= 1.0

@@ -8,15 +8,13 @@ One `[[type]]` table per type: `name`, `arrival_rate_per_s`, `mean_size_s` (on o
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fairlead.errors import InputError
-from fairlead.model.files import first_problem, read_text
+from fairlead.model.files import first_problem, parse_toml
 from fairlead.model.profile import Amdahl, Power
 from fairlead.policy.sizing.budget import JobType, solve
 
@@ -62,18 +60,20 @@ class _TypesFile(BaseModel):
     type: list[_TypeTable] = Field(min_length=1)
 
 
-def load_types(path: Path, budget: float | None = None) -> list[JobType]:
-    """The types of a file. `budget` bounds the whole widths that are listed for laws with `integer = true`."""
+def parse_types(text: str, where: str, budget: float | None = None) -> list[JobType]:
+    """The types of such a text. `budget` bounds the whole widths that are listed for laws with `integer = true`.
+
+    `where` stands in the errors.
+    """
+    tables = parse_toml(text, where)
     try:
-        parsed = _TypesFile.model_validate(tomllib.loads(read_text(path)))
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: not valid TOML: {error}") from None
+        parsed = _TypesFile.model_validate(tables)
     except ValidationError as error:
-        raise InputError(f"{path}: {first_problem(error)}", hint=_HINT) from None
+        raise InputError(f"{where}: {first_problem(error)}", hint=_HINT) from None
     names = [t.name for t in parsed.type]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise InputError(f"{path}: type {twice!r} is there twice")
+        raise InputError(f"{where}: type {twice!r} is there twice")
     types = [_job_type(t) for t in parsed.type]
     whole = [i for i, t in enumerate(parsed.type) if t.integer and t.widths is None]
     return _with_whole_widths(types, whole, budget) if whole and budget is not None else types

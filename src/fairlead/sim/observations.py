@@ -7,15 +7,14 @@ from typing import cast
 import numpy as np
 
 from fairlead.model.interference import Interference
-from fairlead.policy.view import Fleet, JobState, Report, View
+from fairlead.policy.sources import Fleet, Report
+from fairlead.policy.view import JobState, View
 from fairlead.sim.meters import Meters
 from fairlead.sim.online import Online
-from fairlead.sim.pace import Pace
-from fairlead.sim.rounds import NEVER
 from fairlead.sim.simjob import SimJob
 
 
-class Answers:
+class Observations:
     """The oracle, the epochs, the reports, the bill and the meter of a view (`policy.view`), in one."""
 
     def __init__(
@@ -23,15 +22,15 @@ class Answers:
         view: View,
         meters: Meters,
         interference: Interference,
-        pace: Pace,
         online: Online | None,
+        paid_before_gpu_s: float = 0.0,
     ) -> None:
         self._cluster = view.cluster
         self._view = view
         self._meters = meters
         self._interference = interference
-        self._pace = pace
         self._online = online
+        self._paid_before_gpu_s = paid_before_gpu_s
 
     def remaining_s(self, state: JobState) -> float:
         """The oracle: what only the world knows."""
@@ -45,8 +44,8 @@ class Answers:
         return job.end_s - now_s if job.gpus else job.left_s
 
     def paid_gpu_s(self) -> float:
-        """GPU-seconds paid for so far."""
-        return self._meters.paid_gpu_s
+        """GPU-seconds paid for so far, before the run too."""
+        return self._meters.paid_gpu_s + self._paid_before_gpu_s
 
     def fleet(self) -> Fleet:
         """The services on their GPUs, as metered."""
@@ -66,21 +65,16 @@ class Answers:
         return Report(epoch, len(training.samples), training.samples[epoch], nodes, goodput, steps)
 
     def done(self, state: JobState) -> int:
-        """Whole epochs done."""
+        """The whole epochs that a job has done."""
         job = cast(SimJob, state)
-        if job.work is not None:
-            return job.epoch
-        return int(self._done_s(job) / job.job.profile.epoch_s + 1e-9)
+        return job.epoch if job.work is not None else job.epochs_done(self._view.now_s)
 
     def next_end_s(self, state: JobState) -> float:
         """When the present epoch ends; the last one ends with the job."""
         job = cast(SimJob, state)
         if job.work is not None:
             return job.end_s
-        epoch_s = job.job.profile.epoch_s
-        done_s = self._done_s(job)
-        to_go_s = epoch_s * (int(done_s / epoch_s + 1e-9) + 1) - done_s
-        return min(job.end_s, max(self._view.now_s, job.progress_from_s) + to_go_s / job.speed)
+        return min(job.end_s, job.epoch_end_s(self._view.now_s))
 
     def left_s(self, state: JobState) -> float:
         """What is left, alone on the GPUs asked for."""
@@ -89,13 +83,9 @@ class Answers:
     def kept_speed(self, state: JobState) -> float:
         """What neighbours leave of its speed."""
         job = cast(SimJob, state)
-        return self._interference.predict(job.job.profile, self._pace.neighbours(job)) if job.shared else 1.0
+        return self._interference.predict(job.job.profile, self._view.neighbours(job)) if job.shared else 1.0
 
     def utilisation(self, gpu: int) -> float:
         """How busy a GPU is."""
         running = self._view.running
         return self._interference.utilisation([running[j].job.profile for j in self._view.on_gpu[gpu]])
-
-    def _done_s(self, job: SimJob) -> float:
-        """Of a service without end, nothing ever is."""
-        return job.duration_s - job.left_at(self._view.now_s) if job.duration_s < NEVER else 0.0
