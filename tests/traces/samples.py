@@ -64,10 +64,97 @@ job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,du
 
 ACME = """\
 job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,start_time,end_time,duration,queue,gpu_time
-dlc1,u1,4,32,128,SFT,COMPLETED,2023-03-01 09:12:34+08:00,2023-03-01 09:12:34+08:00,2023-03-01 10:12:40+08:00,3600,0,9
+dlc1,u1,4,32,128,SFT,COMPLETED,2023-03-01 09:12:34+08:00,2023-03-01 09:12:34+08:00,2023-03-01 10:12:34+08:00,3600,0,9
 dlc2,u2,1,1,4,Evaluation,FAILED,2023-03-01 01:12:44+00:00,2023-03-01 01:12:44+00:00,2023-03-01 01:13:14+00:00,30,0,30
 dlc3,u2,1,0,4,Other,COMPLETED,2023-03-01 09:00:00+08:00,2023-03-01 09:00:00+08:00,2023-03-01 09:00:30+08:00,30,0,0
 dlc4,u2,1,4,4,Debug,CANCELLED,2023-03-01 09:20:00+08:00,,2023-03-01 09:20:30+08:00,0,30,0
+"""
+
+# The layout of trace_kalos.csv, whose duration counts from submission: 10 s in the queue and 8 s of run time make 18.
+KALOS = """\
+job_id,user,node_num,gpu_num,cpu_num,mem_per_pod_GB,shared_mem_per_pod,type,state,submit_time,start_time,end_time,\
+fail_time,stop_time,duration,queue,gpu_time
+dlc5,u1,8,64,960,1000,100.0,Other,FAILED,2023-05-17 10:00:00+00:00,2023-05-17 10:00:10+00:00,\
+2023-05-17 10:00:18+00:00,2023-05-17 10:00:18+00:00,,18,10.0,1152.0
+dlc6,u1,1,8,96,1000,100.0,Pretrain,RUNNING,2023-05-17 11:00:00+00:00,2023-05-17 11:05:00+00:00,,,,,300.0,
+dlc7,u2,1,8,96,1000,100.0,Debug,CANCELLED,2023-05-17 11:30:00+00:00,,2023-05-17 11:31:00+00:00,,\
+2023-05-17 11:31:00+00:00,60,,480.0
+dlc8,u2,1,2,96,1000,100.0,Evaluation,COMPLETED,2023-05-17 12:00:00+00:00,2023-05-17 12:10:00+00:00,\
+2023-05-17 13:10:00+00:00,,,4200,600.0,8400.0
+"""
+
+LUCID = """\
+job_id,user,vc,jobname,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue,dataset,model,\
+batchsize,amp,speed,gpu_util,gmem_util,gmem
+7,uA,vcX,train,1,4,1,COMPLETED,2020-09-01 00:00:10,2020-09-01 00:00:10,2020-09-01 00:10:10,600,0,CIFAR-10,ResNet18,\
+64,0,3711.9,80.6,47.0,2660.0
+8,uB,vcY,train,8,32,1,FAILED,2020-09-01 00:00:00,2020-09-01 00:00:30,2020-09-01 00:01:00,30,30,ImageNet,ResNet50,\
+32,1,670.6,95.8,67.5,3838.0
+9,uB,vcY,prep,0,32,1,COMPLETED,2020-09-01 00:00:00,2020-09-01 00:00:30,2020-09-01 00:01:00,30,30,,,,,,,,
+"""
+
+TIRESIAS = """\
+job_id,num_gpu,submit_time,iterations,model_name,duration,interval
+0,1,0,700,vgg19,190,25
+1,8,25,140,resnet50,150,30
+2,4,55,160,alexnet,120,20
+"""
+
+MURI = """\
+job_id,num_gpu,submit_time,iterations,model_name,batch_size,duration,interval,iteration_time,resource_time_0,\
+resource_time_1,resource_time_2,priority
+0,4,0,5000,bert,4,950000,12000,190,0.5,163,18,0
+1,8,12000,1000,gpt2,4,437000,9000,437,0.6,419,49,1
+"""
+
+ELASTICFLOW = """\
+job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration,best_effort
+5f2e-a,1000,3000,deepspeech2,1700,32,1,500,0
+5f2e-b,1010,9000,gpt2,1500,128,8,900,1
+5f2e-c,1020,9000,bert,1900,64,4,800,0
+"""
+
+GAVEL = (
+    "LM (batch size 10)\tpython3 main.py --batch_size 10\tlanguage_modeling\t--steps\t1\t800\t1\t1\t-1.000000\t0\n"
+    "ResNet-18 (batch size 32)\tpython3 main.py -b 32\timage_classification\t--num_steps\t1\t6000\t2\t5\t2.0\t30\n"
+    "A3C\tpython3 main.py --workers 4\trl\t--max-steps\t0\t70\t1\t1\t-1.000000\t45.5\n"
+)
+THROUGHPUTS = json.dumps(
+    {
+        "v100": {
+            "('LM (batch size 10)', 1)": {"null": 80.0, "('A3C', 1)": [40.0, 3.5]},
+            "('ResNet-18 (batch size 32)', 1)": {"null": 30.0},
+            "('ResNet-18 (batch size 32)', 2)": {"null": 60.0},
+            "('A3C', 1)": {"null": 7.0},
+        },
+        "k80": {"('LM (batch size 10)', 1)": {"null": 8.0}, "('A3C', 1)": {"null": 0.7}},
+    }
+)
+SHOCKWAVE = (
+    "LM (batch size 10)\tpython3 main.py --data %s/w2 --batch_size 10\tlanguage_modeling\t--steps\t1\t99999\t1\tgns\t1"
+    "\t-1.000000\t1400\t0\n"
+    "ResNet-18 (batch size 32)\tpython3 main.py -b 32\timage_classification\t--num_steps\t1\t6000\t4\tstatic\t1"
+    "\t-1.000000\t700\t60\n"
+)
+
+SACCT = """\
+JobID|JobName|User|Account|Partition|Submit|Start|End|Elapsed|State|AllocTRES|ReqTRES
+12|train "a|ann|vision|gpu|2024-03-01T10:00:00|2024-03-01T10:01:00|2024-03-02T11:01:01|1-01:00:01|COMPLETED|\
+billing=8,cpu=8,gres/gpu:a100=4,gres/gpu=4,mem=64G,node=1|billing=8,cpu=8,gres/gpu=4,mem=64G,node=1
+12.batch|batch||vision||2024-03-01T10:01:00|2024-03-01T10:01:00|2024-03-02T11:01:01|1-01:00:01|COMPLETED|cpu=8,gres/gpu=4|
+12.extern|extern||vision||2024-03-01T10:01:00|2024-03-01T10:01:00|2024-03-02T11:01:01|1-01:00:01|COMPLETED|cpu=8|
+13_3|sweep|bob|nlp|gpu-long|2024-03-01T10:00:30|2024-03-01T10:00:30|2024-03-01T10:05:30|00:05:00|FAILED|\
+cpu=4,gres/gpu:v100=1,gres/gpu:t4=1,mem=8G,node=1|
+14|prep|bob|nlp|cpu|2024-03-01T09:00:00|2024-03-01T09:00:30|2024-03-01T09:05:30|00:05:00|COMPLETED|cpu=4,mem=8G,node=1|
+15|wait|bob|nlp|gpu|2024-03-01T12:00:00|Unknown|Unknown|00:00:00|PENDING||cpu=4,gres/gpu=1
+16|live|bob|nlp|gpu|2024-03-01T12:00:00|2024-03-01T12:00:10|Unknown|00:30:00|RUNNING|cpu=4,gres/gpu=1|cpu=4,gres/gpu=1
+17|gone|bob|nlp|gpu|2024-03-01T12:00:00|None|2024-03-01T12:01:00|00:00:00|CANCELLED by 1007||cpu=4,gres/gpu=1
+"""
+
+PLAIN = """\
+job_id,num_gpus,submit_time,duration,model
+0,1,0,3600,resnet50
+1,2,60,1800,vgg19
 """
 
 ALIBABA_HEADER = "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type\n"
@@ -109,6 +196,35 @@ PHILLY_JSON = json.dumps(
     ]
 )  # fmt: skip
 
+
+def workload(name: str, created: str, admitted: str | None, finished: str | None, gpus: int) -> dict[str, object]:
+    """A Kueue workload of one pod set with two pods."""
+    times = (("QuotaReserved", admitted), ("Admitted", admitted), ("Finished", finished))
+    conditions = [{"type": t, "status": "True", "lastTransitionTime": when, "reason": t} for t, when in times if when]
+    resources = {"requests": {"cpu": "8", "nvidia.com/gpu": str(gpus)}}
+    pods = {"name": "main", "count": 2, "template": {"spec": {"containers": [{"name": "c", "resources": resources}]}}}
+    usage = {"name": "main", "count": 2, "resourceUsage": {"cpu": "16", "nvidia.com/gpu": str(2 * gpus)}}
+    status: dict[str, object] = {"conditions": conditions}
+    if admitted:
+        status["admission"] = {"clusterQueue": "team-a", "podSetAssignments": [usage]}
+    about = {"name": name, "namespace": "vision", "creationTimestamp": created, "uid": f"uid-{name}"}
+    spec = {"queueName": "user-queue", "priority": 10, "podSets": [pods]}
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Workload", "metadata": about, "spec": spec, "status": status,
+    }  # fmt: skip
+
+
+KUEUE = "".join(
+    json.dumps(line) + "\n"
+    for line in (
+        workload("job-a", "2024-05-01T10:00:30Z", "2024-05-01T10:05:00Z", "2024-05-01T11:05:00Z", 4),
+        workload("job-b", "2024-05-01T10:00:00Z", "2024-05-01T10:00:10Z", "2024-05-01T10:10:10Z", 1),
+        workload("job-c", "2024-05-01T12:00:00Z", "2024-05-01T12:00:10Z", None, 1),
+        workload("job-d", "2024-05-01T12:00:00Z", None, None, 1),
+        workload("job-e", "2024-05-01T12:00:00Z", "2024-05-01T12:00:10Z", "2024-05-01T12:10:10Z", 0),
+    )
+)
+
 EVERY_FORMAT = {
     "fairlead": OWN,
     "philly-csv": PHILLY_CSV,
@@ -120,4 +236,10 @@ EVERY_FORMAT = {
     "acme": ACME,
     "alibaba-2020": ALIBABA_ROWS,
     "philly-json": PHILLY_JSON,
+    "lucid": LUCID,
+    "tiresias": TIRESIAS,
+    "gavel": SHOCKWAVE,
+    "sacct": SACCT,
+    "kubernetes": KUEUE,
+    "plain": PLAIN,
 }

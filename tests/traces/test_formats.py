@@ -57,11 +57,18 @@ def test_own_format_takes_columns_in_any_order_and_notes_unknown_ones(written):
 
 def test_own_format_keeps_submit_times_and_fills_empty_cells(written):
     head = "job_id,submit_s,gpus,duration_s,model,kind,min_gpus,max_gpus,memory_mib,deadline_s,priority,user,gpu_frac\n"
-    trace = load(written(head + "x,100,4,60,,,,,,,,,\ny,90,4,60,BERT,service,1,8,512.5,99,-2,ann,0.5\n"))
+    trace = load(written(head + "x,100,4,60,,,,,,,,,\ny,90,1,60,BERT,service,1,1,512.5,99,-2,ann,0.5\n"))
     assert trace.frame.rows() == [
-        ("y", 90.0, 4, 60.0, "BERT", "service", 1, 8, 512.5, 0.5, 99.0, -2, "ann", 0),
-        ("x", 100.0, 4, 60.0, "generic", "training", 4, 4, 0.0, 1.0, None, 0, "", 0),
+        ("y", 90.0, 1, 60.0, "BERT", "service", 1, 1, 512.5, 0.5, 99.0, -2, "ann", 0, "", 0.0, 0.0, ""),
+        ("x", 100.0, 4, 60.0, "generic", "training", 4, 4, 0.0, 1.0, None, 0, "", 0, "", 0.0, 0.0, ""),
     ]
+
+
+def test_own_format_calls_what_a_job_is_like_its_profile_and_reads_model_for_it(written):
+    head = "job_id,submit_s,gpus,duration_s"
+    assert column(load(written(f"{head},profile\nx,0,1,60,BERT\n")), "profile") == ["BERT"]
+    both = load(written(f"{head},model,profile\nx,0,1,60,vgg19,BERT\n"))
+    assert (column(both, "profile"), both.notes) == (["BERT"], ("ignored unknown columns: model",))
 
 
 def test_own_format_reads_quoted_cells(written):
@@ -97,7 +104,7 @@ def test_sia_philly_ends_with_its_last_row_when_told(written):
 
 def test_sia_philly_names_the_models_it_knows(written):
     with pytest.raises(InputError, match=r"line 3, column model: found 'LLaMA', expected one of BERT, DCGAN"):
-        load(written(SIA_PHILLY.replace("DCGAN", "LLaMA")))
+        load(written(SIA_PHILLY.replace("DCGAN", "LLaMA")), format="sia-philly")
 
 
 def test_pollux_durations_come_from_width_and_application(written):
@@ -147,6 +154,7 @@ def test_openb_pods_run_from_when_they_were_scheduled(written):
         "pods that asked for no GPU: 1 left out",
         "pods that ran for no time: 1 left out",
         "ignored gpu_spec: which GPU models a pod accepts",
+        "jobs that ask for a part of a GPU: 1 (33.3%); they share GPUs",
     }
 
 
@@ -212,6 +220,7 @@ def test_alibaba_2020_adds_up_the_roles_of_a_job(written, header):
         "rows without a start or an end: 1 left out",
         "jobs that asked for no GPU: 1 left out",
         "jobs that ran for no time: 1 left out",
+        "jobs that ask for a part of a GPU: 1 (33.3%); they share GPUs",
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from fairlead.errors import InputError
 from fairlead.model.profile import GENERIC, profile_named
 from fairlead.traces import builtin_demo, describe, generate, request_rate
-from fairlead.traces.synthetic import GENERATORS, MODELS
+from fairlead.traces.synthetic import GENERATORS, PROFILES
 
 MANY = 200_000
 
@@ -105,8 +105,8 @@ def test_elastic_jobs_run_on_1_to_64_gpus_and_each_application_scales_in_its_own
     assert set(elastic.frame["min_gpus"]) == {1}
     assert set(elastic.frame["max_gpus"]) == {64}
     assert describe(rigid)["elastic_frac"] == 0
-    speedups = [elastic.profile(model).speedup for model in MODELS]
-    assert len({s(8) for s in speedups}) == len(MODELS)
+    speedups = [elastic.profile(model).speedup for model in PROFILES]
+    assert len({s(8) for s in speedups}) == len(PROFILES)
     assert all(s(1) == pytest.approx(1) and 1 < s(8) < s(64) < 64 for s in speedups)
     assert elastic.profile("BERT").app_class == rigid.profile("BERT").app_class
     assert generate(f"{name}:elastic=false", jobs=60, seed=3).frame.equals(rigid.frame)
@@ -126,8 +126,8 @@ def test_request_rate_is_a_daily_wave():
 
 
 def test_synthetic_models_all_have_a_built_in_profile():
-    assert set(generate("poisson", jobs=500).frame["model"]) == set(MODELS)
-    for name in MODELS:
+    assert set(generate("poisson", jobs=500).frame["profile"]) == set(PROFILES)
+    for name in PROFILES:
         assert profile_named(name) != replace(GENERIC, name=name)
 
 

@@ -27,5 +27,5 @@ def plain(value: Any) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """Indented JSON text."""
+    """Indented JSON text, with the numbers of NumPy as plain ones."""
     return json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
-    from fairlead.report.reproduce.claims import Reproduction
+    from fairlead.report.claims import Reproduction
 
 
 def table(found: Reproduction) -> Table:
@@ -20,12 +21,13 @@ def table(found: Reproduction) -> Table:
     shown.add_column("holds")
     shown.add_column("note", overflow="fold")
     for row in found.rows:
-        verdict = "[green]yes[/]" if row.holds else "[bold red]no[/]"
-        shown.add_row(row.claim, _number(row.paper), _number(row.ours), row.unit, verdict, row.note)
+        verdict = Text("yes", "green") if row.holds else Text("no", "bold red")
+        shown.add_row(row.claim, number(row.paper), number(row.ours), row.unit, verdict, row.note)
     return shown
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """A figure of a claim; a dash where the paper has none."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}"

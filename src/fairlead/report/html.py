@@ -1,153 +1,128 @@
-"""One HTML page that stands alone: style and plots are inside it, and it loads nothing from anywhere."""
+"""The HTML report of one run or several, and of a reproduced paper: each one file that loads nothing from anywhere."""
 
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Mapping
 from html import escape
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
-from fairlead.report import plots
-from fairlead.report.metrics import COMPARED, GROUPS, Metric, best, shown
-from fairlead.report.style import CSS
+from fairlead.report import claims_table, html_tables, lines, packed, plots
+from fairlead.report.html_tables import breakable, run_name
+from fairlead.report.metrics import COMPARED, best, shown
+from fairlead.report.standalone import document
 
 if TYPE_CHECKING:
+    from fairlead.report.claims import Claim, Figure, Reproduction
     from fairlead.sim.result import Result
 
 Runs = Mapping[str, "Result"]
+_HEADLINES = ("mean_jct_s", "p99_jct_s", "makespan_s", "gpus_paid_mean", "energy_j", "cost_usd")
+_FIRST_LAYERS = 5
+_NO_SCRIPT = '<noscript><p class="hint">Charts and the rows of GPUs need JavaScript.</p></noscript>'
+_ORACLE = (
+    'Policies marked <span class="badge warn">oracle</span> know how long each job will run, which no scheduler does: '
+    "take them as a bound."
+)
 
 
 def page(runs: Runs, *, command: str = "") -> str:
     """The whole page for one run or several; `command` is how to get it again."""
     first = next(iter(runs.values()))
-    many = len(runs) > 1
-    title = f"{len(runs)} policies compared" if many else next(iter(runs))
+    title = f"{len(runs)} policies compared" if len(runs) > 1 else next(iter(runs))
+    drawn = {"charts": lines.of_runs(runs), "names": list(runs), "oracles": _oracles(runs)}
+    timeline = packed.of_runs(runs)
+    users = html_tables.users(runs)
     sections = [
-        _headlines(runs) if many else _cards(first),
-        _section("Results", _comparison(runs)) if many else "",
-        _section("Plots", _figures(runs)),
-        _section("All numbers", _groups(runs)),
+        _headlines(runs) if len(runs) > 1 else _cards(first),
+        _section("Results", html_tables.comparison(runs) + _reading(runs)) if len(runs) > 1 else "",
+        _section("Over time and over jobs", f'{_NO_SCRIPT}<div class="plots" id="lines"></div>'),
+        _section("GPUs over time", _NO_SCRIPT + '<div id="timeline"></div>') if timeline else _untold(runs),
+        _section("Users", users) if users else "",
+        _section("Energy and money", html_tables.energy_and_money(runs)),
+        _section("All numbers", html_tables.all_numbers(runs)),
         _section("Setting", _setting(runs, command)),
     ]
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)} · Fairlead</title>\n<style>{CSS}</style>\n</head>\n<body>\n<main>\n"
-        f'<header><p class="brand">Fairlead</p><h1>{escape(title)}</h1>'
-        f'<p class="lead">{escape(first.trace)} <span>on</span> {escape(first.cluster)}</p></header>\n'
-        + "\n".join(filter(None, sections))
-        + f"\n<footer>Made by Fairlead {escape(_version())}</footer>\n</main>\n</body>\n</html>\n"
-    )
+    lead = f"{escape(first.trace)} on {escape(first.cluster)}"
+    return document(title, lead, "\n".join(filter(None, sections)), {"lines": {"lines": drawn}, "timeline": timeline})
+
+
+def reproduction(found: Reproduction) -> str:
+    """The page of a paper: its claims beside ours, and the figures."""
+    held = sum(row.holds for row in found.rows)
+    rows = "".join(_claim(row) for row in found.rows)
+    head = "".join(
+        f'<th scope="col"{kind}>{title}</th>'
+        for title, kind in (
+            ("claim", ""), ("unit", ""), ("paper", ' class="n"'), ("ours", ' class="n"'), ("holds", ""), ("note", "")
+        )
+    )  # fmt: skip
+    table = f'<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    figures = "".join(map(_figure, found.figures)) if plots.available() else ""
+    sections = [
+        f'<div class="cards">{_card("claims that hold", f"{held} of {len(found.rows)}", "")}</div>',
+        _section("Claims", table),
+        _section("Figures", f'<div class="plots">{figures}</div>') if figures else "",
+    ]
+    return document(f"{found.paper}, reproduced", escape(found.data), "\n".join(filter(None, sections)), {})
 
 
 def _section(title: str, body: str) -> str:
     return f"<section><h2>{escape(title)}</h2>{body}</section>"
 
 
+def _oracles(runs: Runs) -> list[int]:
+    return [number for number, result in enumerate(runs.values()) if result.needs_oracle]
+
+
 def _headlines(runs: Runs) -> str:
-    """Who wins on what a reader asks first."""
-    summaries = [result.summary for result in runs.values()]
-    names = list(runs)
+    """Who wins on what a reader asks first; whoever knows the future does not compete."""
+    able = {name: result for name, result in runs.items() if not result.needs_oracle}
+    summaries, names = [result.summary for result in able.values()], list(able)
     cards = []
     for metric in shown(COMPARED, summaries):
         winners = best(metric, summaries)
-        if metric.key in ("mean_jct_s", "p99_jct_s", "makespan_s", "gpus_paid_mean", "energy_j") and winners:
-            names_won = ", ".join(names[n] for n in sorted(winners))
-            cards.append(_card(f"best {metric.title}", metric.text(summaries[min(winners)]), names_won))
+        if metric.key in _HEADLINES and winners:
+            won = ", ".join(names[n] for n in sorted(winners))
+            cards.append(_card(f"best {metric.title}", metric.text(summaries[min(winners)]), won))
     return f'<div class="cards">{"".join(cards)}</div>' if cards else ""
 
 
 def _cards(result: Result) -> str:
-    chosen = ("mean_jct_s", "mean_wait_s", "gpu_busy_frac", "gpus_paid_mean", "energy_j")
+    chosen = ("mean_jct_s", "mean_wait_s", "gpu_busy_frac", "gpus_paid_mean", "energy_j", "cost_usd")
     metrics = {metric.key: metric for metric in shown(COMPARED, [result.summary])}
     cards = [_card(metrics[key].title, metrics[key].text(result.summary), "") for key in chosen if key in metrics]
+    if result.needs_oracle:
+        cards.append(_card("oracle", "knows run times", "which no scheduler does: take it as a bound"))
     return f'<div class="cards">{"".join(cards)}</div>'
 
 
 def _card(title: str, value: str, note: str) -> str:
-    return f'<div class="card"><p>{escape(title)}</p><strong>{escape(value)}</strong><em>{_breakable(note)}</em></div>'
-
-
-def _comparison(runs: Runs) -> str:
-    summaries = [result.summary for result in runs.values()]
-    metrics = shown(COMPARED, summaries)
-    winners = {metric.key: best(metric, summaries) for metric in metrics}
-    head = "".join(f'<th scope="col" class="n">{escape(metric.title)}</th>' for metric in metrics)
-    rows = []
-    for number, (name, result) in enumerate(runs.items()):
-        cells = "".join(_cell(metric, result, number in winners[metric.key]) for metric in metrics)
-        rows.append(f'<tr><th scope="row" class="name">{_breakable(name)}</th>{cells}</tr>')
     return (
-        f'<div class="wide"><table><thead><tr><th scope="col">policy</th>{head}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
-        '<p class="hint">The best of each column is marked. JCT is job completion time, from submission to the end. '
-        "Hold the pointer over a number for its exact value.</p>"
+        f'<div class="card"><div class="title">{escape(title)}</div><div class="value">{escape(value)}</div>'
+        f'<div class="note">{breakable(note)}</div></div>'
     )
 
 
-def _cell(metric: Metric, result: Result, is_best: bool) -> str:
-    exact = f"{metric.key} = {result.summary.get(metric.key)}"
-    kind = "n best" if is_best else "n"
-    return f'<td class="{kind}" title="{escape(exact)}">{escape(metric.text(result.summary))}</td>'
-
-
-def _figures(runs: Runs) -> str:
-    if not plots.available():
-        return f'<p class="hint">{escape(plots.INSTALL_HINT)}</p>'
-    figures = "".join(_figure(plot, runs) for plot in plots.of_runs(runs))
-    return f'{_legend(runs) if len(runs) > 1 else ""}<div class="plots">{figures}</div>'
-
-
-def _legend(runs: Runs) -> str:
-    """One key for all plots."""
-    items = []
-    for number, name in enumerate(runs):
-        colour, dashes = plots.look(number)
-        dashed = f' stroke-dasharray="{" ".join(str(3 * d) for d in dashes)}"' if dashes else ""
-        stroke = f'<line x1="0" y1="5" x2="28" y2="5" stroke="{colour}" stroke-width="3"{dashed}/>'
-        items.append(f'<li><svg width="28" height="10" aria-hidden="true">{stroke}</svg>{_breakable(name)}</li>')
-    return f'<ul class="legend">{"".join(items)}</ul>'
-
-
-def _figure(plot: plots.Plot, runs: Runs) -> str:
-    # In an img, not inline: the ids inside one SVG cannot meet those of another, and no script in it can run.
-    data = base64.b64encode(plots.save(plot, runs, "svg", legend=False)).decode("ascii")
-    return (
-        f'<figure><img alt="{escape(f"{plot.title}. {plot.says}")}" src="data:image/svg+xml;base64,{data}">'
-        f"<figcaption>{escape(plot.says)}</figcaption></figure>"
+def _reading(runs: Runs) -> str:
+    hint = (
+        "The best of each column is marked. JCT is job completion time, from submission to the end. "
+        "Hold the pointer over a number for its exact value."
     )
+    return f'<p class="hint">{hint}{" " + _ORACLE if _oracles(runs) else ""}</p>'
 
 
-def _groups(runs: Runs) -> str:
-    """Every metric by theme, one column per run; the themes of a single run stand side by side."""
-    summaries = [result.summary for result in runs.values()]
-    groups = []
-    for group, metrics in GROUPS:
-        told = shown(metrics, summaries)
-        if not told:
-            continue
-        rows = f'<tr class="group"><th colspan="{1 + len(runs)}">{escape(group)}</th></tr>'
-        for metric in told:
-            cells = "".join(_cell(metric, result, False) for result in runs.values())
-            rows += f'<tr><th scope="row">{escape(metric.title)}</th>{cells}</tr>'
-        groups.append(f"<tbody>{rows}</tbody>")
-    if len(runs) == 1:
-        return f'<div class="themes">{"".join(f"<div><table>{group}</table></div>" for group in groups)}</div>'
-    head = "".join(f'<th scope="col" class="n">{_breakable(name)}</th>' for name in runs)
-    return (
-        f'<div class="wide"><table class="all"><thead><tr><th scope="col"></th>{head}</tr></thead>'
-        f"{''.join(groups)}</table></div>"
-    )
+def _untold(runs: Runs) -> str:
+    if not any(result.parts for result in runs.values()):
+        return ""
+    return '<p class="hint">Each part ran on a cluster of its own; their GPUs are not drawn here.</p>'
 
 
 def _setting(runs: Runs, command: str) -> str:
     first = next(iter(runs.values()))
     items = [("trace", escape(first.trace)), ("cluster", escape(first.cluster))]
-    items += [(name, f"<code>{escape(result.policy)}</code>") for name, result in runs.items()]
-    terms = "".join(f"<dt>{_breakable(term)}</dt><dd>{said}</dd>" for term, said in items)
-    body = f"<dl>{terms}</dl>"
+    items += [(run_name(name, result), f"<code>{escape(result.policy)}</code>") for name, result in runs.items()]
+    body = f'<dl class="facts">{"".join(f"<dt>{term}</dt><dd>{said}</dd>" for term, said in items)}</dl>'
     notes = dict.fromkeys(note for result in runs.values() for note in result.notes)
     if notes:
         body += f"<h3>Notes</h3><ul>{''.join(f'<li>{escape(note)}</li>' for note in notes)}</ul>"
@@ -156,13 +131,33 @@ def _setting(runs: Runs, command: str) -> str:
     return body
 
 
-def _breakable(name: str) -> str:
-    """A policy's name that may break after a comma or a colon, and nowhere else."""
-    return re.sub(r"(?<=[,:])", "<wbr>", escape(name, quote=False))
+def _claim(row: Claim) -> str:
+    verdict = '<span class="badge good">yes</span>' if row.holds else '<span class="badge bad">no</span>'
+    figures = "".join(f'<td class="n">{escape(claims_table.number(value))}</td>' for value in (row.paper, row.ours))
+    return (
+        f'<tr><th scope="row">{escape(row.claim)}</th><td>{escape(row.unit)}</td>{figures}<td>{verdict}</td>'
+        f"<td>{escape(row.note)}</td></tr>"
+    )
 
 
-def _version() -> str:
-    try:
-        return version("fairlead")
-    except PackageNotFoundError:
-        return ""
+def _figure(figure: Figure) -> str:
+    """The ground, and over it a picture for each line, which a box shows or hides."""
+    ground, layers = plots.save_layers(figure.draw)
+    pictures, boxes = [_picture(ground, figure.title)], []
+    for number, layer in enumerate(layers):
+        is_shown = number < _FIRST_LAYERS
+        name = f"{escape(figure.name)}-{number}"
+        pictures.append(_picture(layer.svg, "", f' id="{name}"{"" if is_shown else " hidden"}'))
+        style = "dashed" if layer.is_dashed else "solid"
+        boxes.append(
+            f'<label><input type="checkbox" data-layer="{name}"{" checked" if is_shown else ""}>'
+            f'<span class="sample" data-line="3px {style} {escape(layer.colour)}"></span>{escape(layer.label)}</label>'
+        )
+    switches = f'<fieldset class="lines"><legend>Lines</legend>{"".join(boxes)}</fieldset>' if len(boxes) > 1 else ""
+    layered = f'<div class="layers">{"".join(pictures)}</div>'
+    return f"<figure><h3>{escape(figure.title)}</h3>{layered}{switches}</figure>"
+
+
+def _picture(svg: bytes, alt: str, more: str = "") -> str:
+    # In an img, not inline: the ids inside one SVG cannot meet those of another, and no script in it can run.
+    return f'<img alt="{escape(alt)}"{more} src="data:image/svg+xml;base64,{base64.b64encode(svg).decode("ascii")}">'

@@ -56,6 +56,18 @@ COMPARED = (
 )
 """What stands side by side when policies are compared."""
 
+ENERGY_AND_MONEY = (
+    Metric("energy_j", "energy", units.energy, "low"),
+    Metric("idle_energy_j", "of it idle", units.energy, "low"),
+    Metric("wh_per_job", "energy per job (Wh)", units.digits, "low"),
+    Metric("carbon_kg", "CO2 (kg)", units.digits, "low"),
+    Metric("gpu_hours", "GPU time held", units.hours),
+    Metric("gpu_hours_paid", "GPU time paid", units.hours, "low"),
+    Metric("gpu_busy_frac", "busy of paid", units.fraction, "high"),
+    Metric("cost_usd", "cost", units.money, "low"),
+)
+"""Where joules and dollars go."""
+
 GROUPS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
     (
         "jobs",

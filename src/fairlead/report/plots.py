@@ -7,7 +7,8 @@ no global state, no display.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,11 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlead.report import units
+from fairlead.report import lines, units
 from fairlead.report.metrics import rented
 
 if TYPE_CHECKING:
-    import polars as pl
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -70,7 +70,7 @@ _STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """One kind of figure."""
+    """A kind of figure: its file's name, its title and what draws it."""
 
     name: str
     """Its file's name."""
@@ -81,7 +81,7 @@ class Plot:
 
 
 def available() -> bool:
-    """Whether matplotlib is installed."""
+    """Whether matplotlib is there to draw with."""
     return find_spec("matplotlib") is not None
 
 
@@ -115,6 +115,53 @@ def save(plot: Plot, runs: Runs, format: Literal["png", "svg"], *, legend: bool 
 
 def save_drawing(title: str, draw: Callable[[Axes], None]) -> bytes:
     """A drawing that is not of runs, in the same style, as the bytes of a `png` file."""
+    with _drawn(title, draw) as (made, _):
+        return _bytes(made, "png")
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One line of a drawing, or the bars of one colour, by itself on a transparent ground."""
+
+    label: str
+    colour: str
+    is_dashed: bool
+    svg: bytes
+
+
+def save_layers(draw: Callable[[Axes], None]) -> tuple[bytes, list[Layer]]:
+    """A drawing without title and legend as `svg`: what is always there, and what can be switched off."""
+    from matplotlib.colors import to_hex
+
+    with _drawn("", draw) as (made, axes):
+        if (legend := axes.get_legend()) is not None:
+            legend.remove()
+        parts: dict[str, list[Any]] = {str(one.get_label()): [one] for one in axes.get_lines()}
+        parts |= {str(one.get_label()): list(one.patches) for one in axes.containers if hasattr(one, "patches")}
+        parts = {label: artists for label, artists in parts.items() if not label.startswith("_")}
+        made.draw_without_rendering()
+        made.set_layout_engine("none")  # from here on everything stays where it is
+        for artist in (one for artists in parts.values() for one in artists):
+            artist.set_visible(False)
+        ground = _bytes(made, "svg")
+        for child in axes.get_children():
+            child.set_visible(False)
+        axes.set_axis_off()
+        layers = []
+        for label, artists in parts.items():
+            for artist in artists:
+                artist.set_visible(True)
+            first = artists[0]
+            colour = first.get_color() if hasattr(first, "get_color") else first.get_facecolor()
+            layers.append(Layer(label, to_hex(colour), first.get_linestyle() in ("--", ":", "-."), _bytes(made, "svg")))
+            for artist in artists:
+                artist.set_visible(False)
+    return ground, layers
+
+
+@contextmanager
+def _drawn(title: str, draw: Callable[[Axes], None]) -> Iterator[tuple[Figure, Axes]]:
+    """In our style, as long as the block lasts: fonts are settled when a figure is written."""
     import matplotlib
     from cycler import cycler
     from matplotlib.figure import Figure
@@ -124,8 +171,13 @@ def save_drawing(title: str, draw: Callable[[Axes], None]) -> bytes:
         axes = made.add_subplot()
         axes.set_title(title)
         draw(axes)
-        buffer = io.BytesIO()
-        made.savefig(buffer, format="png")
+        yield made, axes
+
+
+def _bytes(made: Figure, format: Literal["png", "svg"]) -> bytes:
+    buffer = io.BytesIO()
+    is_svg = format == "svg"
+    made.savefig(buffer, format=format, transparent=is_svg, metadata={"Date": None} if is_svg else None)
     return buffer.getvalue()
 
 
@@ -140,7 +192,7 @@ def _line(number: int, name: str) -> dict[str, Any]:
 
 
 def _draw_jct(axes: Axes, runs: Runs) -> None:
-    times = {name: _finite(result.jobs["jct_s"].to_numpy()) for name, result in runs.items()}
+    times = {name: lines.finite(result.jobs["jct_s"].to_numpy()) for name, result in runs.items()}
     for number, (name, jct_s) in enumerate(times.items()):
         if jct_s.size:
             share = np.linspace(0.0, 1.0, min(_CDF_POINTS, jct_s.size + 1))
@@ -202,10 +254,10 @@ def _over_time(
     of: Literal["timeline", "fleet"] = "timeline",
 ) -> None:
     """A step line per run; thin where it goes with another line of the same run."""
-    lines = {name: _steps(getattr(result, of), column) for name, result in runs.items()}
-    end_s = max((float(edges[-1]) for edges, _ in lines.values()), default=1.0)
+    found = {name: lines.steps(getattr(result, of), column) for name, result in runs.items()}
+    end_s = max((float(edges[-1]) for edges, _ in found.values()), default=1.0)
     seconds, unit = units.axis_scale(end_s, units.duration)
-    for number, (name, (edges, values)) in enumerate(lines.items()):
+    for number, (name, (edges, values)) in enumerate(found.items()):
         if values.size > _TIME_BINS:
             bins = max(1, round(_TIME_BINS * float(edges[-1] - edges[0]) / (end_s - float(edges[0]))))
             edges, values = _rebinned(edges, values, bins)
@@ -213,19 +265,11 @@ def _over_time(
         if thin:
             line |= {"label": None, "alpha": 0.75}
         axes.stairs(values / divide_by, edges / seconds, baseline=None, linewidth=0.7 if thin else 1.6, **line)
-        if len(lines) == 1 and not thin:
+        if len(found) == 1 and not thin:
             axes.stairs(values / divide_by, edges / seconds, fill=True, alpha=0.12, color=line["color"])
     axes.set_xlabel(f"time ({unit})")
     axes.set_xlim(left=0)
     axes.set_ylim(0, max(1.0, axes.get_ylim()[1]))  # a queue that is always empty is a line at 0, not noise
-
-
-def _steps(timeline: pl.DataFrame | None, column: str) -> tuple[Floats, Floats]:
-    """The edges of a run's intervals and the value in each."""
-    if timeline is None or not timeline.height:
-        return np.array([0.0, 1.0]), np.array([0.0])
-    edges = np.append(timeline["start_s"].to_numpy(), timeline["end_s"][-1]).astype(np.float64)
-    return edges, timeline[column].to_numpy().astype(np.float64)
 
 
 def _rebinned(edges: Floats, values: Floats, bins: int) -> tuple[Floats, Floats]:
@@ -233,11 +277,6 @@ def _rebinned(edges: Floats, values: Floats, bins: int) -> tuple[Floats, Floats]
     area = np.concatenate(([0.0], np.cumsum(values * np.diff(edges))))
     coarse = np.linspace(edges[0], edges[-1], bins + 1)
     return coarse, np.diff(np.interp(coarse, edges, area)) / np.diff(coarse)
-
-
-def _finite(values: NDArray[Any]) -> Floats:
-    numbers = values.astype(np.float64)
-    return numbers[np.isfinite(numbers)]
 
 
 PLOTS = (

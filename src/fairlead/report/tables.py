@@ -34,25 +34,40 @@ def one_run(result: Result) -> Group:
     return Group(Text(result.policy, style="bold"), setting, table)
 
 
-def comparison(runs: Mapping[str, Result], console: Console) -> Table:
-    """Runs side by side. Columns that do not fit the console go, the least telling first."""
+def comparison(runs: Mapping[str, Result], console: Console, *, of: str = "policy") -> Table:
+    """Runs side by side, a row each. Columns that do not fit the console go, the least telling first."""
     summaries = [result.summary for result in runs.values()]
     metrics = shown(COMPARED, summaries)
     unbounded = console.options.update_width(10_000)
     while True:
-        table = _comparison(list(runs), summaries, metrics, name_width=max(16, console.width * 3 // 10))
+        table = _comparison(list(runs), summaries, metrics, of, name_width=max(16, console.width * 3 // 10))
         if len(metrics) <= 2 or Measurement.get(console, unbounded, table).maximum <= console.width:
             return table
         metrics.remove(max(metrics, key=lambda metric: metric.rank))
 
 
+def by_part(runs: Mapping[str, Result], of: str) -> Table:
+    """The mean completion time in every part under every policy."""
+    table = Table(title=f"mean JCT by {of}", title_justify="left", pad_edge=False, box=box.SIMPLE_HEAD)
+    table.add_column(of, style="bold", overflow="fold")
+    table.add_column("jobs", justify="right")
+    for name in runs:
+        table.add_column(name, justify="right")
+    mean_jct = COMPARED[0]
+    for part, first in next(iter(runs.values())).parts.items():
+        cells = [mean_jct.text(result.parts[part].summary) for result in runs.values()]
+        table.add_row(Text(part), f"{first.summary['jobs']:,}", *cells)
+    return table
+
+
 def _comparison(
-    names: Sequence[str], summaries: Sequence[Summary], metrics: Sequence[Metric], name_width: int
+    names: Sequence[str], summaries: Sequence[Summary], metrics: Sequence[Metric], of: str, name_width: int
 ) -> Table:
-    caption = f"{BEST_MARK} best of its column; JCT is job completion time" if len(names) > 1 else None
+    compares = of == "policy"
+    caption = f"{BEST_MARK} best of its column; JCT is job completion time" if compares and len(names) > 1 else None
     table = Table(caption=caption, caption_justify="left", pad_edge=False, header_style="bold", box=box.SIMPLE_HEAD)
-    table.add_column("policy", style="bold", overflow="fold", max_width=name_width)
-    winners = {metric.key: best(metric, summaries) for metric in metrics}
+    table.add_column(of, style="bold", overflow="fold", max_width=name_width)
+    winners = {metric.key: best(metric, summaries) if compares else () for metric in metrics}
     for metric in metrics:
         table.add_column(metric.title, justify="right", no_wrap=True)
     for number, (name, summary) in enumerate(zip(names, summaries, strict=True)):

@@ -25,8 +25,8 @@ _POWER: _Scale = ((0.0, 1.0, "W"), (1e3, 1e3, "kW"), (1e6, 1e6, "MW"))
 
 def digits(value: float, significant: int = 3) -> str:
     """`1234.5` as `1,234`, `12.345` as `12.3`, `0.012345` as `0.0123`."""
-    if value == 0:
-        return "0"
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
     places = max(0, significant - 1 - math.floor(math.log10(abs(value))))
     return f"{value:,.{places}f}"
 
@@ -37,12 +37,12 @@ def duration(seconds: float) -> str:
 
 
 def energy(joules: float) -> str:
-    """Watt-hours and up."""
+    """Joules as watt-hours, kilowatt-hours and so on."""
     return _scaled(joules, _ENERGY)
 
 
 def power(watts: float) -> str:
-    """Watts, kilowatts, megawatts."""
+    """Watts as watts, kilowatts or megawatts."""
     return _scaled(watts, _POWER)
 
 

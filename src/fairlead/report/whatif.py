@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fairlead.printable import printable
 from fairlead.report import units
 from fairlead.whatif import SUMMED, Comparison, JobChange, JobPrediction, Prediction
 
@@ -18,10 +19,12 @@ SHOWN_JOBS = 40
 _TITLES: dict[str, tuple[str, units.Formatter]] = {
     "mean_jct_s": ("mean JCT", units.duration),
     "makespan_s": ("until the last job ends", units.duration),
+    "horizon_s": ("the totals below are of the next", units.duration),
     "gpu_hours": ("GPU-hours", units.hours),
     "energy_j": ("energy", units.energy),
     "cost_usd": ("cost", units.money),
     "missed_deadlines": ("missed deadlines", units.count),
+    "never_start": ("jobs that never start", units.count),
     "never_end": ("jobs that never end", units.count),
 }
 _NEVER = "never"
@@ -97,7 +100,7 @@ def _is_moved(change: JobChange) -> bool:
 
 
 def _name(job: JobPrediction) -> Text:
-    return Text(f"{job.name} ({job.id}){f' {GUESS_MARK}' if job.is_guess else ''}")
+    return Text(f"{printable(job.name)} ({job.id}){f' {GUESS_MARK}' if job.is_guess else ''}")
 
 
 def _start(job: JobPrediction) -> str:

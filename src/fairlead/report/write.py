@@ -12,7 +12,7 @@ from fairlead.report import as_json, html, plots
 from fairlead.report.names import distinct, short_names, slug
 
 if TYPE_CHECKING:
-    from fairlead.report.reproduce.claims import Reproduction
+    from fairlead.report.claims import Reproduction
     from fairlead.sim.result import Result
 
 
@@ -24,7 +24,7 @@ class Written:
     page: Path
     plots: tuple[Path, ...]
     hint: str | None = None
-    """How to get the plots, where matplotlib is absent."""
+    """How to get the plots as files, where matplotlib is absent."""
 
 
 def prepare(out_dir: str | Path) -> Path:
@@ -74,7 +74,8 @@ def _write_frames(runs: dict[str, Result], folder: Path) -> list[dict[str, str]]
         names = {"jobs": f"jobs{ending}.parquet", "timeline": f"timeline{ending}.parquet"}
         result.jobs.write_parquet(folder / names["jobs"])
         result.timeline.write_parquet(folder / names["timeline"])
-        for kind, frame in (("fleet", result.fleet), ("evictions", result.evictions)):
+        held = None if result.occupancy is None else result.occupancy.held
+        for kind, frame in (("fleet", result.fleet), ("evictions", result.evictions), ("placements", held)):
             if frame is not None:
                 names[kind] = f"{kind}{ending}.parquet"
                 frame.write_parquet(folder / names[kind])
@@ -85,7 +86,8 @@ def _write_frames(runs: dict[str, Result], folder: Path) -> list[dict[str, str]]
 def summary_of(result: Result) -> dict[str, Any]:
     """One run as the JSON object that `--json` prints."""
     about = {"policy": result.policy, "cluster": result.cluster, "trace": result.trace}
-    return {**about, **result.summary, "notes": result.notes}
+    parts = {name: summary_of(part) for name, part in result.parts.items()}
+    return {**about, **result.summary, "notes": result.notes, **({"parts": parts} if parts else {})}
 
 
 def _write_summary(runs: dict[str, Result], files: list[dict[str, str]], path: Path, command: str) -> None:
@@ -110,9 +112,10 @@ def _write_plots(runs: dict[str, Result], folder: Path) -> tuple[Path, ...]:
 
 
 def write_reproduction(found: Reproduction, out_dir: str | Path) -> str | None:
-    """Claims and plots of a reproduced paper; tells how to get the plots, where matplotlib is absent."""
+    """Claims, page and plots of a reproduced paper; tells how to get the plots, where matplotlib is absent."""
     folder = prepare(out_dir)
     (folder / "claims.json").write_text(as_json.dumps(found.as_json()) + "\n", encoding="utf-8")
+    (folder / "report.html").write_text(html.reproduction(found), encoding="utf-8")
     if not plots.available():
         return plots.INSTALL_HINT
     for figure in found.figures:

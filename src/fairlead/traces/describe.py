@@ -31,7 +31,8 @@ def describe(trace: Trace, *, cluster_gpus: int | None = None) -> dict[str, obje
     span_s = numbers["span_s"] or 0.0
     load_gpus = numbers["gpu_s"] / span_s if span_s else None
     widths = frame["gpus"].value_counts().sort("gpus")
-    models = frame["model"].value_counts().sort("model")
+    profiles = frame["profile"].value_counts().sort("profile")
+    clusters = frame["vc"].value_counts().sort("vc").filter(pl.col("vc") != "")
     return {
         "source": trace.source,
         "format": trace.format,
@@ -50,7 +51,8 @@ def describe(trace: Trace, *, cluster_gpus: int | None = None) -> dict[str, obje
         "fractional_frac": numbers["fractional"] or 0.0,
         "deadlines_frac": numbers["deadlines"] or 0.0,
         "users": numbers["users"],
-        "models": dict(models.rows()),
+        "profiles": dict(profiles.rows()),
+        "vcs": dict(clusters.rows()),
         "wraps": trace.wrap is not None,
         "skipped_rows": trace.skipped_rows,
         "notes": list(trace.notes),

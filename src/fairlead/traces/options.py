@@ -10,6 +10,9 @@ from typing import Any
 
 from fairlead.errors import InputError, did_you_mean
 
+_LARGE = 1_000_000_000
+"""Nothing that is counted here is more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -20,7 +23,7 @@ class Option:
     good: Callable[[Any], bool]
 
     def value(self, name: str, written: str) -> Any:
-        """From text."""
+        """The option's value from its text, checked."""
         try:
             found = type(self.default)(written)
         except ValueError:
@@ -31,13 +34,13 @@ class Option:
 
 
 def above_0(default: float, what: str) -> Option:
-    """A number above 0."""
+    """A check that takes numbers above 0 only."""
     return Option(default, f"{what} above 0", lambda x: x > 0 and math.isfinite(x))
 
 
 def whole_from(least: int, default: int, what: str) -> Option:
     """A whole number with a lower bound."""
-    return Option(default, f"{what}, {least} or more", lambda x: x >= least)
+    return Option(default, f"{what}, {least} or more", lambda x: least <= x <= _LARGE)
 
 
 def between(low: float, high: float, default: float) -> Option:

@@ -69,14 +69,14 @@ def service_fleet(
     at_start = int(backlog * count)
     later = draws.arrivals_s(rng, count - at_start, (count - at_start) / hours) if count > at_start else np.zeros(0)
     submit_s = np.concatenate([np.zeros(at_start), np.minimum(later, horizon_s)])
-    models = np.array(list(OFFLINE))[rng.integers(len(OFFLINE), size=count)]
+    offline = np.array(list(OFFLINE))[rng.integers(len(OFFLINE), size=count)]
     frame = pl.DataFrame(
         {
             "job_id": [*(f"service-{i}" for i in range(services)), *(f"job-{i}" for i in range(count))],
             "submit_s": [0.0] * services + submit_s.tolist(),
             "gpus": [1] * (services + count),
             "duration_s": [horizon_s] * services + durations,
-            "model": [*(f"service-{i}" for i in range(services)), *models.tolist()],
+            "profile": [*(f"service-{i}" for i in range(services)), *offline.tolist()],
             "kind": ["service"] * services + ["training"] * count,
         }
     )
@@ -97,7 +97,7 @@ def join_services(trace: Trace, groups: Sequence[ServiceGroup]) -> Trace:
             "submit_s": [0.0] * len(names),
             "gpus": [1] * len(names),
             "duration_s": [g.lasts_s for g, _ in names],
-            "model": [g.profile.name for g, _ in names],
+            "profile": [g.profile.name for g, _ in names],
             "kind": ["service"] * len(names),
         },
         schema_overrides={"gpus": pl.Int64},

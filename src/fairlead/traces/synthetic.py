@@ -30,8 +30,8 @@ from fairlead.traces.trace import Trace
 
 Values = Mapping[str, Any]
 Make = Callable[[np.random.Generator, int, Values], dict[str, Any]]
-MODELS = ("resnet50", "vgg19", "DCGAN", "BERT", "GPT2", "PointNet")
-"""The applications of synthetic jobs: those with a built-in profile, all as often."""
+PROFILES = ("resnet50", "vgg19", "DCGAN", "BERT", "GPT2", "PointNet")
+"""The profiles of synthetic jobs: those that are built in, all as often."""
 PARALLEL_FRACS = {"resnet50": 0.94, "vgg19": 0.9, "DCGAN": 0.78, "BERT": 0.96, "GPT2": 0.98, "PointNet": 0.5}
 """Of elastic jobs, Amdahl's parallel fraction. Made up, but as far apart as those of Pollux's six applications, whose
 speedups on 16 T4 (4 for the least) come to 0.98, 0.96, 0.94, 0.94, 0.78 and 0.51 (formats/pollux.py)."""
@@ -77,8 +77,8 @@ def generate(spec: str, *, jobs: int | None = None, seed: int = 0) -> Trace:
     rng = np.random.default_rng(values["seed"])
     count: int = values["jobs"]
     columns = generator.make(rng, count, values)
-    model = pl.Series(MODELS)[rng.integers(len(MODELS), size=count)]
-    frame = pl.DataFrame({"job_id": pl.int_range(count, eager=True).cast(pl.String), "model": model, **columns})
+    profile = pl.Series(PROFILES)[rng.integers(len(PROFILES), size=count)]
+    frame = pl.DataFrame({"job_id": pl.int_range(count, eager=True).cast(pl.String), "profile": profile, **columns})
     profiles: dict[str, Profile] = {}
     if values.get("elastic") == "true":
         most = pl.max_horizontal("gpus", pl.lit(ELASTIC_GPUS))

@@ -15,14 +15,14 @@ SUFFIXES = (".csv", ".parquet")
 def save(trace: Trace, path: str | Path) -> None:
     """Write the jobs as csv or parquet, by the path's suffix; reading them back gives the same jobs exactly.
 
-    Only the jobs are written: what a format knew of its applications, and whether arrivals go on, is not part of a
+    Only the jobs are written: what a format knew of its profiles, and whether arrivals go on, is not part of a
     file in our format.
     """
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(
             f"a trace is saved as .csv or .parquet, found {path.suffix or 'no suffix'!r} in {path}",
-            hint=f"for example {path.with_suffix('.csv')}",
+            hint=f"for example {path.stem or 'trace'}.csv",
         )
     try:
         if path.suffix.lower() == ".parquet":

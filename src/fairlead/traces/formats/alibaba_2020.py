@@ -11,7 +11,8 @@ import polars as pl
 from fairlead.errors import InputError
 from fairlead.traces.formats.format import Format
 from fairlead.traces.reading import Reading, from_zero, or_more, own
-from fairlead.traces.source import LINE, Source
+from fairlead.traces.rows import LINE
+from fairlead.traces.source import Source
 
 TASK_COLUMNS = (
     "job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu", "plan_mem", "plan_gpu",
@@ -42,8 +43,8 @@ def _read(reading: Reading) -> pl.DataFrame:
             f"{reading.source.name} is Alibaba's pai_job_table, which says nothing of GPUs",
             hint="give pai_task_table.csv",
         )
-    sheet = reading.source.sheet(None if "job_name" in header else TASK_COLUMNS)
-    rows = reading.values(sheet, _FIELDS)
+    headless = "job_name" not in header
+    rows = reading.values(_FIELDS, names=TASK_COLUMNS if headless else None, has_header=not headless)
     timed = reading.leave_out(
         rows, pl.col("submit_s").is_null() | pl.col("end_s").is_null(), "rows without a start or an end"
     )

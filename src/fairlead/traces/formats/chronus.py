@@ -12,14 +12,15 @@ from __future__ import annotations
 import polars as pl
 
 from fairlead.traces.formats.format import Format
-from fairlead.traces.reading import Field, Reading, number, or_more, own, text, whole
+from fairlead.traces.parsing import number, text, whole
+from fairlead.traces.reading import Field, Reading, or_more, own
 
 _MINUTE_S = 60.0
 
 
-def _last_number(cells: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+def _last_number(cells: pl.Series) -> pl.Series:
     """The last of one or more numbers, whatever stands between them."""
-    return text(cells, dtype).str.extract(r"(\d+(?:\.\d+)?)[\s\])}]*$").cast(pl.Float64, strict=False)
+    return text(cells).str.extract(r"(\d+(?:\.\d+)?)[\s\])}]*$").cast(pl.Float64, strict=False)
 
 
 _FIELDS = [
@@ -31,14 +32,14 @@ _FIELDS = [
         "duration", "duration_s", number, "a number of minutes above 0",
         pl.col("duration_s").is_finite() & (pl.col("duration_s") > 0),
     ),
-    own("model", "model_name", optional=True),
+    own("profile", "model_name", optional=True),
     Field("expect_time_list", "deadline_s", _last_number, "minutes above 0", pl.col("deadline_s") > 0, optional=True),
     Field("best_effort", "best_effort", whole, "0 or 1", pl.col("best_effort").is_in([0, 1])),
 ]  # fmt: skip
 
 
 def _read(reading: Reading) -> pl.DataFrame:
-    frame = reading.without_gpus(reading.values(reading.source.sheet(), _FIELDS))
+    frame = reading.values(_FIELDS, then=reading.without_gpus)
     times = frame.with_columns(pl.col("submit_s", "duration_s", "deadline_s") * _MINUTE_S)
     return times.with_columns(pl.when(pl.col("best_effort") == 0).then("deadline_s"))
 

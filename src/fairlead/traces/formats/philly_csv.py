@@ -1,7 +1,7 @@
 """The Philly trace as one csv (petuum/adaptdl): timestamp, duration, num_gpus, gpu_time, cluster.
 
 Durations are whole seconds, the file is in no order and ends in a blank line. Jobs have no names, so each is called by
-its row, 0 being the first below the header; the virtual cluster stands for the user.
+its row, 0 being the first below the header; the virtual cluster stands for the user, too.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import polars as pl
 
 from fairlead.traces.formats.format import Format
-from fairlead.traces.reading import Reading, from_zero, moment, number, own, whole
-from fairlead.traces.source import LINE
+from fairlead.traces.parsing import number, whole
+from fairlead.traces.reading import Reading, from_zero, moment, own
+from fairlead.traces.rows import LINE
 
 _FIELDS = [
     moment("timestamp"),
@@ -21,8 +22,8 @@ _FIELDS = [
 
 
 def _read(reading: Reading) -> pl.DataFrame:
-    frame = reading.values(reading.source.sheet(), _FIELDS)
-    return from_zero(frame).with_columns((pl.col(LINE) - 2).cast(pl.String).alias("job_id"))
+    named = reading.values(_FIELDS).with_columns((pl.col(LINE) - 2).cast(pl.String).alias("job_id"))
+    return from_zero(named.with_columns(pl.col("user").alias("vc")))
 
 
 PHILLY_CSV = Format(

@@ -13,14 +13,16 @@ from typing import Any
 import polars as pl
 
 from fairlead.traces.formats.format import Format
-from fairlead.traces.reading import Field, Reading, from_zero, moment, or_more, own, text, whole
-from fairlead.traces.source import LINE, Sheet
+from fairlead.traces.parsing import text, whole
+from fairlead.traces.reading import Field, Reading, from_zero, moment, or_more, own
+from fairlead.traces.rows import LINE, Sheet
 
-_TEXT_KEYS = ("jobid", "user", "submitted_time")
+_TEXT_KEYS = ("jobid", "user", "vc", "submitted_time")
 _NEVER = (None, "None")
 _FIELDS = [
     own("job_id", "jobid"),
     own("user", optional=True),
+    own("vc", optional=True),
     moment("submitted_time"),
     or_more("gpus", "gpus", 0, "GPUs", parse=whole),
     Field("attempts", "wrong", text, "attempts with times like 2017-10-09 07:01:55", pl.col("wrong").is_null(), True),
@@ -29,17 +31,18 @@ _FIELDS = [
 
 
 def _read(reading: Reading) -> pl.DataFrame:
-    rows = [_row(number, entry) for number, entry in enumerate(reading.source.entries, start=1)]
+    rows = [_row(number, entry) for number, entry in reading.source.entries]
     schema = {
         LINE: pl.Int64,
         "jobid": pl.String,
         "user": pl.String,
+        "vc": pl.String,
         "submitted_time": pl.String,
         "gpus": pl.Int64,
         "duration_s": pl.Float64,
         "attempts": pl.String,
     }
-    frame = reading.values(Sheet(pl.DataFrame(rows, schema=schema, orient="row")), _FIELDS)
+    frame = reading.values_of([Sheet(pl.DataFrame(rows, schema=schema, orient="row"))], _FIELDS)
     started = reading.leave_out(frame, pl.col("gpus") == 0, "jobs that never started")
     return from_zero(reading.without_run_time(started))
 
@@ -47,15 +50,15 @@ def _read(reading: Reading) -> pl.DataFrame:
 def _row(number: int, entry: Any) -> tuple[object, ...]:
     """One job as text and numbers; `attempts` holds what was wrong with them."""
     if not isinstance(entry, dict):
-        return (number, None, None, None, 0, 0.0, repr(entry))
-    job_id, user, submitted = (None if entry.get(k) is None else str(entry[k]) for k in _TEXT_KEYS)
+        return (number, None, None, None, None, 0, 0.0, repr(entry))
+    named = tuple(None if entry.get(k) is None else str(entry[k]) for k in _TEXT_KEYS)
     try:
         attempts = entry.get("attempts") or []
         run_s = sum(_run_times_s(attempts), 0.0)
         gpus = next((n for n in (_gpus(attempt) for attempt in attempts) if n), 0)
     except (ValueError, TypeError, AttributeError) as error:
-        return (number, job_id, user, submitted, 0, 0.0, str(error))
-    return (number, job_id, user, submitted, gpus, run_s, None)
+        return (number, *named, 0, 0.0, str(error))
+    return (number, *named, gpus, run_s, None)
 
 
 def _run_times_s(attempts: list[dict[str, Any]]) -> Iterator[float]:

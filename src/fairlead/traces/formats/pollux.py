@@ -15,7 +15,8 @@ import polars as pl
 
 from fairlead.model.profile import Profile, Table, profile_named
 from fairlead.traces.formats.format import Format
-from fairlead.traces.reading import Field, Reading, number, own, text, whole
+from fairlead.traces.parsing import number, text, whole
+from fairlead.traces.reading import Field, Reading, own
 
 WIDTHS = (1, 4, 8, 16, 64)
 WHOLE_JOB_S = {
@@ -35,7 +36,9 @@ _FIELDS = [
     own("submit_s", "time", parse=number),
     own("gpus", "num_replicas", parse=whole),
     own("batch", "batch_size", parse=whole),
-    Field("application", "model", text, f"one of {', '.join(WHOLE_JOB_S)}", pl.col("model").is_in(list(WHOLE_JOB_S))),
+    Field(
+        "application", "profile", text, f"one of {', '.join(WHOLE_JOB_S)}", pl.col("profile").is_in(list(WHOLE_JOB_S))
+    ),
 ]
 
 
@@ -48,7 +51,7 @@ def whole_job_s(application: str) -> tuple[float, ...]:
 
 @cache
 def profiles() -> dict[str, Profile]:
-    """The applications with their measured speedups."""
+    """Its applications as profiles, with their measured speedups."""
     found = {}
     for name in WHOLE_JOB_S:
         seconds = whole_job_s(name)
@@ -58,14 +61,14 @@ def profiles() -> dict[str, Profile]:
 
 
 def _read(reading: Reading) -> pl.DataFrame:
-    frame = reading.values(reading.source.sheet(), _FIELDS)
+    frame = reading.values(_FIELDS)
     reading.profiles = profiles()
     reading.notes.append("durations and speedups are those measured on T4 GPUs at the best batch size")
-    if (frame["model"] == "ncf").any():
+    if (frame["profile"] == "ncf").any():
         reading.notes.append("ncf's times beyond one GPU come from the fitted goodput model")
     seconds = pl.DataFrame(
         [(name, k, s) for name in WHOLE_JOB_S for k, s in enumerate(whole_job_s(name), start=1)],
-        schema={"model": pl.String, "width": pl.Int64, "duration_s": pl.Float64},
+        schema={"profile": pl.String, "width": pl.Int64, "duration_s": pl.Float64},
         orient="row",
     )
     # Wider than was measured: no faster, as `Table` has it.
@@ -74,7 +77,7 @@ def _read(reading: Reading) -> pl.DataFrame:
         pl.lit(1).alias("min_gpus"),
         pl.max_horizontal("gpus", pl.lit(MAX_GPUS)).alias("max_gpus"),
     )
-    return wide.join(seconds, on=["model", "width"], how="left", maintain_order="left").drop("width")
+    return wide.join(seconds, on=["profile", "width"], how="left", maintain_order="left").drop("width")
 
 
 POLLUX = Format(

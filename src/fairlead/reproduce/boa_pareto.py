@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fairlead.report.reproduce.boa_runs import LINGERS_S, TERMS, Key
-from fairlead.report.reproduce.boa_setting import (
+from fairlead.report.claims import Claim
+from fairlead.reproduce.boa_runs import LINGERS_S, TERMS, Key
+from fairlead.reproduce.boa_setting import (
     BASELINES,
     BOA,
     LEARNING,
@@ -19,7 +20,6 @@ from fairlead.report.reproduce.boa_setting import (
     STATIC,
     Scene,
 )
-from fairlead.report.reproduce.claims import Claim
 from fairlead.sim.result import Result
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Comparison:
 
     @property
     def best(self) -> str:
-        """The fastest baseline."""
+        """The baseline with the smallest mean completion time."""
         return min(self.baselines, key=lambda name: self.baselines[name])
 
     @property
@@ -122,7 +122,7 @@ def compare(found: Results, scene: Scene, line: str = BOA, names: Sequence[str] 
 
 
 def geomean(values: Iterable[float]) -> float:
-    """Of ratios."""
+    """The geometric mean of ratios."""
     logs = [math.log(v) for v in values]
     return math.exp(math.fsum(logs) / len(logs))
 
@@ -242,7 +242,7 @@ def _learning_rows(found: Results, scene: Scene) -> list[Claim]:
 
 
 def _own_rows(scene: Scene, c: Comparison) -> list[Claim]:
-    """Where BOA itself loses."""
+    """The rows that say where BOA itself loses."""
     summary = c.run.summary
     paid = 100.0 * float(summary["gpu_hours_paid"]) / float(summary["gpu_hours"])
     restarts = int(summary["resizes"]) + int(summary["moves"]) + int(summary["preemptions"])
@@ -331,7 +331,7 @@ def _plain_ticks(axes: Axes) -> None:
 
 
 def curves_json(found: Results, scenes: Iterable[Scene]) -> list[dict[str, object]]:
-    """All points, for `--json`."""
+    """All points of the curves, for `--json`."""
     listed: list[dict[str, object]] = []
     for scene in scenes:
         for name in _LOOKS:

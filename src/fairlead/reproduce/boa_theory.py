@@ -13,8 +13,8 @@ from fairlead.model.profile import Amdahl, Power
 from fairlead.policy.sizing.budget import JobType, Widths, solve
 from fairlead.policy.sizing.curves import usual_widths
 from fairlead.policy.sizing.epoch_budget import solve_epochs
-from fairlead.report.reproduce.boa_setting import NODE_GPUS, TESTBED_BUDGETS, WIDEST, Scene
-from fairlead.report.reproduce.claims import Claim, about
+from fairlead.report.claims import Claim, about
+from fairlead.reproduce.boa_setting import NODE_GPUS, TESTBED_BUDGETS, WIDEST, Scene
 from fairlead.sim.result import Result
 from fairlead.sim.run import Run
 from fairlead.traces import Trace

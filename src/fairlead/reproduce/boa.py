@@ -12,7 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from fairlead.report.reproduce.boa_pareto import (
+from fairlead.report.claims import Claim, Figure, Reproduction
+from fairlead.reproduce.boa_pareto import (
     Results,
     curves_json,
     draw_scene,
@@ -20,8 +21,8 @@ from fairlead.report.reproduce.boa_pareto import (
     trace_rows,
     tried_rows,
 )
-from fairlead.report.reproduce.boa_runs import CONTROLLED, ON_64, PUBLISHED, RIGHT, WRONG, paid_mean, planned
-from fairlead.report.reproduce.boa_setting import (
+from fairlead.reproduce.boa_runs import CONTROLLED, ON_64, PUBLISHED, RIGHT, WRONG, paid_mean, planned
+from fairlead.reproduce.boa_setting import (
     BOA,
     DECLARED,
     FULL,
@@ -33,8 +34,7 @@ from fairlead.report.reproduce.boa_setting import (
     Scene,
     scenes,
 )
-from fairlead.report.reproduce.boa_theory import epoch_rows, promise_rows, vector_rows
-from fairlead.report.reproduce.claims import Claim, Figure, Reproduction
+from fairlead.reproduce.boa_theory import epoch_rows, promise_rows, vector_rows
 from fairlead.sim.parallel import run_all
 from fairlead.sim.result import Result
 from fairlead.sim.run import Progress
@@ -67,7 +67,7 @@ class WithCurves(Reproduction):
 
 
 def reproduce(data: Path | None, progress: Progress | None = None, scale: Scale = FULL) -> Reproduction:
-    """All rows and figures."""
+    """All rows and figures of BOA's comparison."""
     world = scenes(data, scale)
     with TemporaryDirectory(prefix="fairlead-") as folder:
         plan = planned(data, world, Path(folder), scale)
@@ -78,7 +78,7 @@ def reproduce(data: Path | None, progress: Progress | None = None, scale: Scale 
 
 
 def shown(data: Path | None, world: Mapping[str, Scene], found: Results, scale: Scale) -> Reproduction:
-    """What the runs say."""
+    """The claims that follow from the runs."""
     rows = [*vector_rows(), *promise_rows(scale.promise_jobs)]
     if TESTBED_G4DN in world:
         rows += epoch_rows(world[TESTBED_G4DN])
@@ -108,7 +108,7 @@ OPTIMUS_S = 5682.0
 
 
 def on_64_rows(found: Results) -> list[Claim]:
-    """Beside the published figures."""
+    """Our figures on 64 T4 beside the published ones."""
     rows = []
     for name in ON_64:
         runs = {int(str(key[2])): r for key, r in found.items() if key[:2] == ("64 T4", name)}

@@ -113,7 +113,7 @@ def _sia_like(seed: int) -> Trace:
         "submit_s": sorted(float(rng.randrange(8 * 3600)) for _ in range(160)),
         "gpus": [rng.choice(widths) for _, _, widths, _, _ in drawn],
         "duration_s": [min(300_000.0, median * rng.lognormvariate(0.0, spread)) for *_, median, spread in drawn],
-        "model": [name for name, *_ in drawn],
+        "profile": [name for name, *_ in drawn],
     }
     return replace(Trace.from_columns(pl.DataFrame(frame), source=f"synthetic Sia-Philly, seed {seed}"), wrap=Wrap())
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fairlead.model.cluster import Rental, parse_shape
 from fairlead.policy.sizing.curves import usual_widths
-from fairlead.report.reproduce.boa_setting import (
+from fairlead.reproduce.boa_setting import (
     BOA,
     DECLARED,
     FIXED,
@@ -32,6 +32,7 @@ from fairlead.report.reproduce.boa_setting import (
 )
 from fairlead.sim.result import Result
 from fairlead.sim.run import Run
+from fairlead.sim.world import World
 
 Key = tuple[object, ...]
 PUBLISHED = {
@@ -158,7 +159,7 @@ def _on_64_runs(data: Path, scale: Scale) -> dict[Key, Run]:
     for number in scale.on_64:
         trace = pollux_trace(data, number)
         for name, policy in ON_64.items():
-            runs["64 T4", name, number] = Run(trace, cluster, policy, restart_s=RESTART_S)
+            runs["64 T4", name, number] = Run(trace, cluster, policy, World(restart_s=RESTART_S))
     return runs
 
 

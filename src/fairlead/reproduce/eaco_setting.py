@@ -23,6 +23,7 @@ from fairlead.policy.view import View
 from fairlead.sim.result import Result
 from fairlead.sim.run import Run
 from fairlead.sim.simulation import Simulation
+from fairlead.sim.world import World
 from fairlead.traces import Trace
 
 Key = tuple[object, ...]
@@ -43,7 +44,7 @@ class Measured:
 
     @property
     def name(self) -> str:
-        """As people say it."""
+        """The set as people write it, with plus signs."""
         return "+".join(self.models)
 
 
@@ -76,7 +77,7 @@ class Scene:
 
     @property
     def cluster(self) -> Cluster:
-        """Nodes of eight V100."""
+        """The nodes of eight V100 that the paper has."""
         return parse_shape(f"{self.nodes}x{GPUS}:V100")
 
 
@@ -131,7 +132,7 @@ def _gavel_trace(seed: int) -> Trace:
 
 
 def _trace(rows: list[tuple[str, float, int, float, str, float]], source: str) -> Trace:
-    names = ("job_id", "submit_s", "gpus", "duration_s", "model", "deadline_s")
+    names = ("job_id", "submit_s", "gpus", "duration_s", "profile", "deadline_s")
     return Trace.from_columns(pl.DataFrame(rows, schema=names, orient="row"), source=source)
 
 
@@ -196,26 +197,26 @@ def planned(data: Path | None) -> dict[Key, Run]:
             trace = _scene_trace(scene, seed)
             policies = {name + asleep: spec + asleep for name, spec in BASELINES.items() for asleep in ("", ASLEEP)}
             for name, policy in {**policies, EACO: f"sharing=eaco{ASLEEP}"}.items():
-                runs[scene.name, name, seed] = Run(trace, scene.cluster, policy, interference=true)
+                runs[scene.name, name, seed] = Run(trace, scene.cluster, policy, World(interference=true))
         # The last trace is the roomy scene's.
         for point in POINTS:
             policy = f"sharing=eaco:utilisation={point[0]}:jobs={point[1]}{ASLEEP}"
-            swept = Run(trace, ROOMY.cluster, policy, interference=true)
+            swept = Run(trace, ROOMY.cluster, policy, World(interference=true))
             runs["sweep", point, seed] = swept
             if seed in FREE_SEEDS:
-                runs["free", point, seed] = replace(swept, interference=built_in("eaco"))
+                runs["free", point, seed] = replace(swept, world=World(interference=built_in("eaco")))
             if point in (DEFAULT, WIDEST):
                 runs["known", point, seed] = replace(swept, history=true)
         for name, policy in GAVEL.items():
             run = Run(_gavel_trace(seed), parse_shape("16x4:V100"), policy + ASLEEP)
-            runs["gavel", name, seed] = replace(run, interference=built_in("gavel-v100"))
+            runs["gavel", name, seed] = replace(run, world=World(interference=built_in("gavel-v100")))
     return runs
 
 
 def _chronus_runs(data: Path) -> dict[Key, Run]:
     trace, cluster = _chronus_trace(data), parse_shape(CHRONUS_SHAPE)
     return {
-        ("chronus", name): Run(trace, cluster, policy + ASLEEP, interference=truth())
+        ("chronus", name): Run(trace, cluster, policy + ASLEEP, World(interference=truth()))
         for name, policy in {"EaCO": "sharing=eaco", "FIFO": "fifo"}.items()
     }
 
@@ -224,7 +225,7 @@ class _Together(Stack):
     """Everybody on all GPUs at once, as the paper measured."""
 
     def decide(self, view: View) -> Plan:
-        """Start whoever waits."""
+        """Start whoever waits on all GPUs, shared."""
         return Plan(place=[Place(job_id, tuple(range(GPUS)), shared=True) for job_id in view.waiting])
 
 
@@ -234,7 +235,7 @@ def together(measured: Measured) -> Result:
     plain = registry.build("fifo")
     stack = _Together(plain.sizing, plain.ordering, plain.sharing, plain.placing)
     return Simulation(
-        _trace(rows, measured.name), parse_shape(f"1x{GPUS}:V100"), stack, interference=built_in("eaco")
+        _trace(rows, measured.name), parse_shape(f"1x{GPUS}:V100"), stack, World(interference=built_in("eaco"))
     ).run()
 
 

@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING, cast
 from fairlead.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
-    from fairlead.report.reproduce.claims import Reproduction
+    from fairlead.report.claims import Reproduction
     from fairlead.sim.run import Progress
 
 PAPERS = {
-    "boa": "fairlead.report.reproduce.boa",
-    "eaco": "fairlead.report.reproduce.eaco",
-    "muxflow": "fairlead.report.reproduce.muxflow",
-    "pal": "fairlead.report.reproduce.pal",
+    "boa": "fairlead.reproduce.boa",
+    "eaco": "fairlead.reproduce.eaco",
+    "fgd": "fairlead.reproduce.fgd",
+    "muxflow": "fairlead.reproduce.muxflow",
+    "pal": "fairlead.reproduce.pal",
+    "together": "fairlead.reproduce.together",
 }
 
 
 def reproduce(paper: str, data: Path | None = None, progress: Progress | None = None) -> Reproduction:
-    """Run one paper's comparison."""
+    """Run the comparison of one paper, and give its claims and figures."""
     if paper not in PAPERS:
         raise InputError(f"unknown paper {paper!r}", hint=did_you_mean(paper, PAPERS))
     if data is not None and not data.is_dir():

@@ -10,15 +10,16 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fairlead.measure import drifted
-from fairlead.report.reproduce.claims import Claim, Figure, Reproduction, about, at_least
-from fairlead.report.reproduce.pal_setting import Setting, setting, without_outlier
+from fairlead.report.claims import Claim, Figure, Reproduction, about, at_least
+from fairlead.reproduce.pal_setting import Setting, setting, without_outlier
 from fairlead.sim.parallel import run_all
 from fairlead.sim.result import Result
 from fairlead.sim.run import Progress, Run
 from fairlead.sim.truth import Drift, Watch
+from fairlead.sim.world import World
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +42,7 @@ Results = Mapping[Key, Result]
 
 
 def reproduce(data: Path | None, progress: Progress | None = None) -> Reproduction:
-    """All rows and figures."""
+    """All rows and figures of PAL's comparison."""
     world = setting(data)
     planned = {**_paper_runs(world), **_honest_runs(world), **_ordering_runs(world), **_wrong_score_runs(world)}
     found = dict(zip(planned, run_all(list(planned.values()), progress=progress), strict=True))
@@ -68,7 +69,7 @@ def _on_synthetic(row: Claim) -> Claim:
 
 def _run(world: Setting, trace: str, placing: str, ordering: str = "fifo", locality: float = LOCALITY) -> Run:
     policy = f"ordering={ordering},placing={placing}"
-    return Run(world.traces[trace], world.cluster, policy, round_s=ROUND_S, locality=locality)
+    return Run(world.traces[trace], world.cluster, policy, World(locality=locality), ROUND_S)
 
 
 def _paper_runs(world: Setting) -> dict[Key, Run]:
@@ -82,11 +83,16 @@ def _paper_runs(world: Setting) -> dict[Key, Run]:
     return runs
 
 
+def _in(run: Run, **changed: Any) -> Run:
+    """The same run in another world."""
+    return replace(run, world=replace(run.world, **changed))
+
+
 def _honest_runs(world: Setting) -> dict[Key, Run]:
     calm, outlier = without_outlier(world.cluster)
     runs: dict[Key, Run] = {}
     for trace in world.traces:
-        runs["drained", trace, BASE] = replace(_run(world, trace, BASE), drained=(outlier,))
+        runs["drained", trace, BASE] = _in(_run(world, trace, BASE), drained=(outlier,))
         for placing in (BASE, PM_FIRST, PAL, "pal"):
             runs["calm", trace, placing] = replace(_run(world, trace, placing), cluster=calm)
     return runs
@@ -95,7 +101,11 @@ def _honest_runs(world: Setting) -> dict[Key, Run]:
 def _ordering_runs(world: Setting) -> dict[Key, Run]:
     return {
         ("large", where, ordering, placing, locality): Run(
-            world.large, cluster, f"ordering={ordering},placing={placing}", round_s=ROUND_S, locality=locality
+            world.large,
+            cluster,
+            f"ordering={ordering}:backfill=strict,placing={placing}",
+            World(locality=locality),
+            ROUND_S,
         )
         for where, cluster in world.large_clusters.items()
         for ordering in ("las", "srtf")
@@ -113,18 +123,15 @@ def _wrong_score_runs(world: Setting) -> dict[Key, Run]:
     for trace in world.traces:
         believed = _run(world, trace, "pal")
         for seed in NOISY_SEEDS:
-            noisy = replace(
-                believed,
-                cluster=world.cluster.with_variability(drifted(true, noise=0.1, seed=seed)),
-                true_variability=true,
-            )
+            measured = world.cluster.with_variability(drifted(true, noise=0.1, seed=seed))
+            noisy = replace(believed, cluster=measured)
             for watch in WATCHED:
-                runs["noise", trace, seed, watch] = replace(noisy, correct_scores=watch)
-        runs["drift", trace, BASE] = replace(_run(world, trace, BASE), drifts=drift)
+                runs["noise", trace, seed, watch] = _in(noisy, true_variability=true, correct_scores=watch)
+        runs["drift", trace, BASE] = _in(_run(world, trace, BASE), drifts=drift)
         for watch in WATCHED:
-            runs["drift", trace, watch] = replace(believed, drifts=drift, correct_scores=watch)
+            runs["drift", trace, watch] = _in(believed, drifts=drift, correct_scores=watch)
         # Perfect knowledge of it: nobody is put there once it is slow. It is slow for all but the first day.
-        runs["drift", trace, "perfect"] = replace(believed, drained=(healthy,))
+        runs["drift", trace, "perfect"] = _in(believed, drained=(healthy,))
     return runs
 
 

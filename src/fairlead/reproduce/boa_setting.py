@@ -14,14 +14,15 @@ import polars as pl
 
 from fairlead import traces
 from fairlead.errors import InputError
-from fairlead.measure.pollux_data import read_applications
-from fairlead.model.application import Application
+from fairlead.measure.pollux_data import read_training
+from fairlead.model.adaptive_batch import AdaptiveBatch
 from fairlead.model.cluster import Cluster, Rental, parse_shape
 from fairlead.model.profile import Amdahl, Profile
 from fairlead.model.training import packed_nodes, read_goodput_tables
 from fairlead.policy.sizing.curves import usual_widths
 from fairlead.policy.sizing.epoch_budget import EpochType, Paths, solve_epochs
 from fairlead.sim.run import Run
+from fairlead.sim.world import World
 from fairlead.traces import Trace
 
 NODE_GPUS = 4
@@ -54,7 +55,7 @@ BASELINES = (POLLUX, *FIXED, STATIC)
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is run."""
+    """How many jobs and traces are run."""
 
     stream_jobs: int = 10_000
     traces: tuple[int, ...] = (1, 2, 3, 4, 5)
@@ -95,28 +96,28 @@ class Scene:
 
     @property
     def cluster(self) -> Cluster:
-        """What can be rented."""
+        """The cluster that can be rented in this scene."""
         return parse_shape(f"{self.nodes}x{NODE_GPUS}:T4").rented(self.rental)
 
     @property
     def span_s(self) -> float:
-        """Until the last arrival."""
+        """Seconds until the last arrival."""
         return float(self.trace.frame["submit_s"].max())  # type: ignore[arg-type]
 
     def run(self, policy: str, nodes: int | None = None) -> Run:
         """A policy on rented nodes, or on so many owned ones."""
         cluster = self.cluster if nodes is None else parse_shape(f"{nodes}x{NODE_GPUS}:T4")
-        return Run(self.trace, cluster, policy, restart_s=self.restart_s)
+        return Run(self.trace, cluster, policy, World(restart_s=self.restart_s))
 
     def types(self, widths: Sequence[int], rescale_s: float = 0.0, start_s: float = 0.0) -> list[EpochType]:
-        """The applications, each with its rate over the length of the trace."""
-        grouped = self.trace.frame.group_by("model").agg(pl.len().alias("jobs"), pl.col("duration_s").mean())
+        """The profiles, each with its rate over the length of the trace."""
+        grouped = self.trace.frame.group_by("profile").agg(pl.len().alias("jobs"), pl.col("duration_s").mean())
         found = []
-        for model, jobs, mean_s in grouped.sort("model").iter_rows():
-            profile = self.trace.profile(model)
+        for name, jobs, mean_s in grouped.sort("profile").iter_rows():
+            profile = self.trace.profile(name)
             sizes_s, speedups = _epochs(profile, mean_s, widths)
             found.append(
-                EpochType(model, jobs / self.span_s, tuple(widths), sizes_s, speedups, rescale_s, start_s)
+                EpochType(name, jobs / self.span_s, tuple(widths), sizes_s, speedups, rescale_s, start_s)
             )  # fmt: skip
         return found
 
@@ -188,9 +189,9 @@ def _file(data: Path, *parts: str) -> Path:
 
 
 @cache
-def applications(data: Path) -> dict[str, Application]:
+def training(data: Path) -> dict[str, AdaptiveBatch]:
     """Read once, so that all runs share what is worked out of them."""
-    return read_applications(_file(data, "pollux"))
+    return read_training(_file(data, "pollux"))
 
 
 def _submitted(data: Path, number: int) -> Trace:
@@ -199,7 +200,7 @@ def _submitted(data: Path, number: int) -> Trace:
 
 def pollux_trace(data: Path, number: int) -> Trace:
     """One of Pollux's traces, its jobs trained as was measured."""
-    return _submitted(data, number).training(applications(data), NODE_GPUS)
+    return _submitted(data, number).training(training(data), NODE_GPUS)
 
 
 def _trace_scenes(data: Path, scale: Scale) -> list[Scene]:
@@ -220,12 +221,12 @@ def _trace_scenes(data: Path, scale: Scale) -> list[Scene]:
 
 
 def _testbed_scenes(data: Path, scale: Scale) -> list[Scene]:
-    samples = {name: app.samples for name, app in applications(data).items()}
+    samples = {name: app.samples for name, app in training(data).items()}
     tables = read_goodput_tables(_file(data, "boa", "goodput_g4dn.csv"), samples)
     trace = traces.load(_file(data, "boa", "workload-1-cbd.csv"))
     common = Scene(
         TESTBED_T4,
-        trace.training(applications(data), NODE_GPUS),
+        trace.training(training(data), NODE_GPUS),
         nodes=64,
         budgets=(26.0, 28.0, 30.0, *TESTBED_BUDGETS, 38.0, 42.0, 80.0, 100.0),
         judged=TESTBED_BUDGETS,
@@ -256,7 +257,7 @@ def _stream_scene(data: Path, scale: Scale) -> Scene:
     trace = Trace.from_columns(numbered, profiles=five[0].profiles, source=STREAM)
     return Scene(
         STREAM,
-        trace.training(applications(data), NODE_GPUS),
+        trace.training(training(data), NODE_GPUS),
         nodes=256,
         budgets=(210.0, 230.0, 260.0, 300.0, 360.0),
         judged=(230.0, 260.0, 300.0),
@@ -287,7 +288,7 @@ def _declared_scene(scale: Scale) -> Scene:
         (str(n), at, 1, rng.lognormvariate(math.log(DECLARED_MEAN_S) - sigma**2 / 2, sigma), rng.choice(names), 1, 64)
         for n, at in enumerate(submit_s)
     ]
-    columns = ("job_id", "submit_s", "gpus", "duration_s", "model", "min_gpus", "max_gpus")
+    columns = ("job_id", "submit_s", "gpus", "duration_s", "profile", "min_gpus", "max_gpus")
     frame = pl.DataFrame(rows, schema=columns, orient="row")
     return Scene(
         DECLARED,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.report import plots
-from fairlead.report.reproduce import muxflow, muxflow_setting
-from fairlead.report.reproduce.claims import Reproduction
+from fairlead.report.claims import Reproduction
+from fairlead.reproduce import muxflow, muxflow_setting
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fairlead.policy.guarding import GuardConfig
-from fairlead.report.reproduce import muxflow_setting as setting
-from fairlead.report.reproduce.claims import Claim, Figure, Reproduction, about, at_least
-from fairlead.report.reproduce.muxflow_setting import (
+from fairlead.report.claims import Claim, Figure, Reproduction, about, at_least
+from fairlead.reproduce import muxflow_setting as setting
+from fairlead.reproduce.muxflow_setting import (
     BEFORE,
     MUXFLOW,
     PREDICTED,
@@ -53,7 +53,7 @@ MISSES_PPM = 1000.0
 
 
 def reproduce(data: Path | None, progress: Progress | None = None) -> Reproduction:
-    """All rows and figures."""
+    """All rows and figures of MuxFlow's comparison."""
     with TemporaryDirectory(prefix="fairlead-") as folder:
         predictor = Path(folder) / "predictor.json"
         setting.train_predictor(predictor)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairlead.report.reproduce import eaco_setting as setting
-from fairlead.report.reproduce.claims import Claim, Figure, Reproduction, at_least
-from fairlead.report.reproduce.eaco_setting import ASLEEP, BASELINES, EACO, SCENES, SEEDS, Scene, slowdown
+from fairlead.report.claims import Claim, Figure, Reproduction, at_least
+from fairlead.reproduce import eaco_setting as setting
+from fairlead.reproduce.eaco_setting import ASLEEP, BASELINES, EACO, SCENES, SEEDS, Scene, slowdown
 from fairlead.sim.parallel import run_all
 from fairlead.sim.result import Result
 from fairlead.sim.run import Progress
@@ -26,7 +26,7 @@ Results = Mapping[setting.Key, Result]
 
 
 def reproduce(data: Path | None, progress: Progress | None = None) -> Reproduction:
-    """All rows and figures."""
+    """All rows and figures of EaCO's comparison."""
     planned = setting.planned(data)
     found = dict(zip(planned, run_all(list(planned.values()), progress=progress), strict=True))
     rows = _set_rows()

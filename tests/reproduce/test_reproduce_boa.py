@@ -13,11 +13,13 @@ import polars as pl
 import pytest
 
 from fairlead.errors import InputError
-from fairlead.policy.sizing.types_file import load_types
-from fairlead.report.reproduce import boa
-from fairlead.report.reproduce.boa_pareto import Point, curve, frontier, jct_at
-from fairlead.report.reproduce.boa_runs import CONTROLLED, WRONG, paid_mean, planned
-from fairlead.report.reproduce.boa_setting import (
+from fairlead.policy.sizing.type_tables import parse_types
+from fairlead.report.claims import Claim, Reproduction
+from fairlead.report.write import write_reproduction
+from fairlead.reproduce import boa
+from fairlead.reproduce.boa_pareto import Point, curve, frontier, jct_at
+from fairlead.reproduce.boa_runs import CONTROLLED, WRONG, paid_mean, planned
+from fairlead.reproduce.boa_setting import (
     BASELINES,
     BOA,
     DECLARED,
@@ -28,10 +30,8 @@ from fairlead.report.reproduce.boa_setting import (
     Scale,
     scenes,
 )
-from fairlead.report.reproduce.claims import Claim, Reproduction
-from fairlead.report.write import write_reproduction
 from fairlead.sim.result import Result
-from tests.report.conftest import MakeResult
+from tests.made_up_results import MakeResult
 
 FAIRLEAD = Path(sys.executable).with_name("fairlead")
 SMALL = Scale(stream_jobs=200, traces=(1,), on_64=(), promise_jobs=30_000, thin=4, learning=False)
@@ -105,8 +105,9 @@ def test_wrong_first_estimates_are_wrong_by_the_factor_named(tmp_path: Path) -> 
     world = scenes(None, SMALL)
     runs = planned(None, world, tmp_path, SMALL)
     assert {key[2] for key in runs if key[1] == "control"} == set(WRONG)
-    right = {t.name: t for t in load_types(tmp_path / "types-0.toml")}
-    doubled = load_types(tmp_path / f"wrong-0-{list(WRONG).index('rates taken for twice what they are')}.toml")
+    right = {t.name: t for t in parse_types((tmp_path / "types-0.toml").read_text(), "types")}
+    wrong = tmp_path / f"wrong-0-{list(WRONG).index('rates taken for twice what they are')}.toml"
+    doubled = parse_types(wrong.read_text(), "wrong")
     for t in doubled:
         assert t.arrival_rate_per_s == pytest.approx(2.0 * right[t.name].arrival_rate_per_s)
         assert t.mean_size_s == pytest.approx(right[t.name].mean_size_s)

@@ -74,7 +74,7 @@ MEASURED_H = 22.0
 
 
 def policy(name: str) -> str:
-    """The whole stack."""
+    """The whole stack around a sharing, as the comparison runs it."""
     return f"ordering=fifo:backfill=greedy,sharing={POLICIES.get(name, name)}"
 
 
@@ -186,7 +186,7 @@ def offline(result: Result) -> pl.DataFrame:
 
 
 def mean_jct_s(result: Result) -> float:
-    """Of offline jobs."""
+    """The mean completion time of offline jobs."""
     return float(offline(result).select(pl.col("jct_s").mean()).item())
 
 

@@ -1,0 +1,5 @@
+"""Fixtures for the tests of reproductions."""
+
+from tests.made_up_results import make_result
+
+__all__ = ["make_result"]
