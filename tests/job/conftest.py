@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.job import place, progress, stopping
+from fairlead.job import place, reports, stopping
+from tests.patience import PATIENCE_S
 
 _OURS = ("FAIRLEAD_", "RANK", "LOCAL_RANK", "NODE_RANK", "CUDA_VISIBLE_DEVICES")
-PATIENCE_S = 60.0
 
 
 def outside() -> dict[str, str]:
@@ -32,7 +32,7 @@ def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test sees what another one, or the machine, has set; warnings come anew."""
     for name in set(os.environ) - set(outside()):
         monkeypatch.delenv(name)
-    monkeypatch.setattr(progress, "_warned", set())
+    monkeypatch.setattr(reports, "_warned", set())
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ class Script:
         while self.process.poll() is None and time.monotonic() < until_s:
             self.terminate()
             time.sleep(0.1)
-        return self.process.wait(1.0)
+        return self.process.wait(PATIENCE_S)
 
     def wait(self) -> int:
         return self.process.wait(PATIENCE_S)
@@ -109,12 +109,18 @@ class Script:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Script]]:
+def temporary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder for temporary files of scripts."""
+    return tmp_path_factory.mktemp("temporary")
+
+
+@pytest.fixture
+def start(tmp_path: Path, temporary: Path) -> Iterator[Callable[..., Script]]:
     """Runs code, or a file with arguments; the keywords are its environment."""
     started: list[Script] = []
 
     def run(*words: str, **env: str) -> Script:
-        started.append(Script(*words, cwd=tmp_path, **env))
+        started.append(Script(*words, cwd=tmp_path, TMPDIR=str(temporary), **env))
         return started[-1]
 
     yield run

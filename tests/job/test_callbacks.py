@@ -122,7 +122,7 @@ def test_lightning_without_an_end_has_none(
 ) -> None:
     trainer = LightningTrainer(str(tmp_path), -1, on_batch=lambda epoch, _: stop() if epoch == 2 else None)
     trainer.fit(lightning)
-    assert [set(line) for line in lines(report)] == [{"epoch", "at_s", "loss"}] * 2
+    assert [set(line) for line in lines(report)] == [{"epoch", "at_s", "clock_s", "loss"}] * 2
 
 
 def test_the_lightning_that_the_user_imported_is_taken(

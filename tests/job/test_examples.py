@@ -17,7 +17,13 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TRAIN = str(EXAMPLES / "train.py")
 
 
-def test_a_training_runs_to_its_end(start: Callable[..., Script], tmp_path: Path) -> None:
+def checkpoint_in(temporary: Path) -> Path:
+    """The only one, of job 7."""
+    [found] = temporary.rglob("job-7.json")
+    return found
+
+
+def test_a_training_runs_to_its_end(start: Callable[..., Script], tmp_path: Path, temporary: Path) -> None:
     report = tmp_path / "report.jsonl"
     script = start(TRAIN, "--epochs", "3", "--epoch-s", "0.02", FAIRLEAD_REPORT=str(report), FAIRLEAD_JOB_ID="7")
     assert script.wait() == 0
@@ -25,11 +31,14 @@ def test_a_training_runs_to_its_end(start: Callable[..., Script], tmp_path: Path
     assert [(line["epoch"], line["of"], line["batch"]) for line in found[:3]] == [(1, 3, 256), (2, 3, 256), (3, 3, 256)]
     assert all(line["loss"] > 0 and line["samples_per_s"] > 0 for line in found[:3])
     assert end["finished"] is True
-    assert json.loads((tmp_path / "checkpoints" / "job-7.json").read_text()) == {"epochs_done": 3, "steps_done": 0}
+    assert json.loads(checkpoint_in(temporary).read_text()) == {"epochs_done": 3, "steps_done": 0}
+    assert list(tmp_path.iterdir()) == [report], "nothing is left in the folder that it ran in"
 
 
-def test_a_training_is_stopped_and_resumes_on_more_gpus(start: Callable[..., Script], tmp_path: Path) -> None:
-    report, checkpoint = tmp_path / "report.jsonl", tmp_path / "checkpoints" / "job-7.json"
+def test_a_training_is_stopped_and_resumes_on_more_gpus(
+    start: Callable[..., Script], tmp_path: Path, temporary: Path
+) -> None:
+    report = tmp_path / "report.jsonl"
 
     def attempt(number: int, gpus: int) -> Script:
         return start(
@@ -45,9 +54,10 @@ def test_a_training_is_stopped_and_resumes_on_more_gpus(start: Callable[..., Scr
     first.terminate()
     first.wait_for("stopped")
     assert first.wait() == 0
-    saved = json.loads(checkpoint.read_text())
-    before = [line["epoch"] for line in lines(report)]
-    assert before == list(range(1, saved["epochs_done"] + 1)), "and nobody said that it has finished"
+    saved = json.loads(checkpoint_in(temporary).read_text())
+    *before, asked = lines(report)
+    assert [line["epoch"] for line in before] == list(range(1, saved["epochs_done"] + 1))
+    assert asked["asked_to_stop"] is True, "and nobody said that it has finished"
 
     second = attempt(2, gpus=64)
     told = second.wait_for("GPUs: 64")
@@ -68,20 +78,21 @@ def test_a_training_stops_for_the_file_too(start: Callable[..., Script], tmp_pat
 
 
 def test_a_first_attempt_does_not_go_on_with_another_jobs_checkpoint(
-    start: Callable[..., Script], tmp_path: Path
+    start: Callable[..., Script], temporary: Path
 ) -> None:
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "job-7.json").write_text('{"epochs_done": 2, "steps_done": 0}')
+    before = start(TRAIN, "--epochs", "2", "--epoch-s", "0.02", FAIRLEAD_JOB_ID="7", FAIRLEAD_ATTEMPT="1")
+    assert before.wait() == 0
+    assert json.loads(checkpoint_in(temporary).read_text())["epochs_done"] == 2
     script = start(TRAIN, "--epochs", "2", "--epoch-s", "0.02", FAIRLEAD_JOB_ID="7", FAIRLEAD_ATTEMPT="1")
     script.wait_for("done: 0 of 2")
     assert script.wait() == 0
 
 
-def test_only_one_node_of_a_training_writes(start: Callable[..., Script], tmp_path: Path) -> None:
+def test_only_one_node_of_a_training_writes(start: Callable[..., Script], tmp_path: Path, temporary: Path) -> None:
     report = tmp_path / "report.jsonl"
     script = start(TRAIN, "--epochs", "1", "--epoch-s", "0.02", FAIRLEAD_REPORT=str(report), NODE_RANK="1")
     assert script.wait() == 0
-    assert list(tmp_path.iterdir()) == []
+    assert [*tmp_path.iterdir(), *temporary.iterdir()] == []
 
 
 def test_a_service_reports_until_it_is_stopped(start: Callable[..., Script]) -> None:
@@ -92,9 +103,9 @@ def test_a_service_reports_until_it_is_stopped(start: Callable[..., Script]) -> 
         agent.bind(f"{folder}/s")
         agent.settimeout(60.0)
         words = ("--latency-ms", "20", "--requests-per-s", "50", "--burst-every-s", "0.5", "--burst-s", "0.25")
-        script = start(str(EXAMPLES / "service.py"), *words, FAIRLEAD_LATENCY=f"{folder}/s", FAIRLEAD_JOB_ID="3")
+        script = start(str(EXAMPLES / "service.py"), *words, FAIRLEAD_LATENCY=f"{folder}/s", FAIRLEAD_LAUNCH="k")
         found = [json.loads(agent.recv(4096)) for _ in range(5)]
-        assert {line["service"] for line in found} == {"3"}
+        assert {line["key"] for line in found} == {"k"}
         assert all(0.005 < line["latency_s"] < 0.5 for line in found)
         while json.loads(agent.recv(4096))["latency_s"] < 0.05:
             pass

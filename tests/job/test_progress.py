@@ -18,13 +18,14 @@ def test_an_epoch_is_one_line(report: Path) -> None:
     job.epoch(3, of=90, loss=0.5, samples_per_s=800.0, batch=256)
     (line,) = lines(report)
     assert before_s <= line.pop("at_s") <= time.time()
+    assert line.pop("clock_s") <= time.monotonic()
     assert line == {"epoch": 3, "of": 90, "loss": 0.5, "samples_per_s": 800.0, "batch": 256}
     assert report.read_bytes().endswith(b"}\n")
 
 
 def test_what_is_not_given_is_not_in_the_line(report: Path) -> None:
     job.epoch(1)
-    assert [set(line) for line in lines(report)] == [{"epoch", "at_s"}]
+    assert [set(line) for line in lines(report)] == [{"epoch", "at_s", "clock_s"}]
 
 
 def test_the_last_epoch_says_finished(report: Path) -> None:
@@ -68,7 +69,7 @@ def test_tensors_are_numbers(report: Path) -> None:
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_loss_that_json_cannot_hold_is_left_out(report: Path, loss: float, caplog: pytest.LogCaptureFixture) -> None:
     job.epoch(1, loss=loss)
-    assert [set(line) for line in lines(report)] == [{"epoch", "at_s"}]
+    assert [set(line) for line in lines(report)] == [{"epoch", "at_s", "clock_s"}]
     assert caplog.records == []
 
 
@@ -99,7 +100,7 @@ def test_a_value_that_makes_no_sense_is_left_out(
     report: Path, wrong: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     job.epoch(1, **wrong)
-    assert [set(line) for line in lines(report)] == [{"epoch", "at_s"}]
+    assert [set(line) for line in lines(report)] == [{"epoch", "at_s", "clock_s"}]
     assert len(caplog.records) == 1
 
 

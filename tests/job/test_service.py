@@ -31,9 +31,9 @@ def test_a_latency_is_one_datagram(monkeypatch: pytest.MonkeyPatch) -> None:
         agent.bind(str(path))
         agent.settimeout(60.0)
         monkeypatch.setenv("FAIRLEAD_LATENCY", str(path))
-        monkeypatch.setenv("FAIRLEAD_JOB_ID", "7")
+        monkeypatch.setenv("FAIRLEAD_LAUNCH", "k")
         assert job.latency(0.0063)
-        assert json.loads(agent.recv(4096)) == {"service": "7", "latency_s": 0.0063}
+        assert json.loads(agent.recv(4096)) == {"key": "k", "latency_s": 0.0063}
 
 
 def test_without_an_agent_it_is_lost() -> None:

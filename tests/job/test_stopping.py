@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fairlead import job
-from tests.job.conftest import Script
+from tests.job.conftest import Script, lines
 
 HEAD = """
 import os, signal, sys, time
@@ -108,6 +108,56 @@ def test_a_forked_process_that_asks_is_asked(run: Callable[..., Script]) -> None
         "say(f'ended with {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}')"
     )
     assert "ended with 7" in script.wait_for("ended")
+
+
+def test_a_signal_is_reported_once_with_who_got_it(run: Callable[..., Script], tmp_path: Path) -> None:
+    script = run(
+        "job.stopping._SAME_REQUEST_S = 1e9\njob.should_stop()\n"
+        "for _ in range(2): os.kill(os.getpid(), signal.SIGTERM)\nsay(os.getpid())",
+        FAIRLEAD_REPORT=str(tmp_path / "r"),
+        LOCAL_WORLD_SIZE="4",
+    )
+    assert script.wait() == 0
+    (found,) = lines(tmp_path / "r")
+    assert (found["asked_to_stop"], found["processes"]) == (True, 4)
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_who_handles_signals_itself_is_seen_to_have_got_one(
+    run: Callable[..., Script], tmp_path: Path, name: str
+) -> None:
+    script = run(
+        f"signal.signal(signal.{name}, lambda *_: say('mine'))\n"
+        f"job.epoch(1)\nos.kill(os.getpid(), signal.{name})\njob.epoch(2)",
+        FAIRLEAD_REPORT=str(tmp_path / "r"),
+    )
+    script.wait_for("mine")
+    assert script.wait() == 0
+    assert [line.get("epoch") or line["asked_to_stop"] for line in lines(tmp_path / "r")] == [1, True, 2]
+
+
+def test_an_interrupt_ends_as_usual_who_only_reports(run: Callable[..., Script], tmp_path: Path) -> None:
+    script = run("job.epoch(1)\nos.kill(os.getpid(), signal.SIGINT)", FAIRLEAD_REPORT=str(tmp_path / "r"))
+    assert script.wait() == -signal.SIGINT
+
+
+def test_helpers_that_are_ended_by_their_parent_do_not_say_that_the_job_was(
+    run: Callable[..., Script], tmp_path: Path
+) -> None:
+    script = run(
+        "job.should_stop()\n"
+        "runs, tell = os.pipe()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    os.write(tell, b'.')\n"
+        "    while True: time.sleep(1)\n"
+        "os.read(runs, 1)\n"
+        "os.kill(child, signal.SIGTERM)\n"
+        "os.waitpid(child, 0)",
+        FAIRLEAD_REPORT=str(tmp_path / "r"),
+    )
+    assert script.wait() == 0
+    assert not (tmp_path / "r").exists()
 
 
 def test_the_file_is_a_request_too(stop: Callable[[], None]) -> None:

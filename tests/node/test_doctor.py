@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fairlead.node.doctor import Finding, examine
-from fairlead.node.nvml import NvmlMeter
-from tests.node import fake_mps
-from tests.node.fake_nvml import FakeNvml, full
+from fairlead.node.gpu.nvml import NvmlMeter
+from tests.node.gpu.fake_nvml import FakeNvml, full
+from tests.node.mps import fake_mps
 
 
 def findings(library: FakeNvml, mps_binary: str = "no-such-program", try_mps: bool = True) -> dict[str, Finding]:
@@ -53,7 +53,7 @@ def test_jobs_can_be_run_here() -> None:
 
 
 def test_jobs_that_cannot_be_run_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fairlead.node import launcher
+    from fairlead.node.process import launcher
 
     monkeypatch.setattr(launcher, "_SUPERVISOR", "raise SystemExit(1)")
     assert findings(full())["jobs"].works is False

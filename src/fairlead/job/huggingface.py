@@ -31,7 +31,7 @@ class FairleadCallback(TrainerCallback):  # type: ignore[misc]
         self._done_before = 0
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Start the clock."""
+        """Start the clock by which the epoch's length is reported."""
         self._began_at_s, self._began_at_step = time.monotonic(), state.global_step
         self._done_before = _whole(state)
 

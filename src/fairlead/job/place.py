@@ -9,18 +9,22 @@ from collections.abc import Mapping
 
 ID = "FAIRLEAD_JOB_ID"
 ATTEMPT = "FAIRLEAD_ATTEMPT"
+GPUS = "FAIRLEAD_GPUS"
+"""The UUIDs of the job's GPUs on this node, with commas between."""
 NUM_GPUS = "FAIRLEAD_NUM_GPUS"
 FAKE = "FAIRLEAD_FAKE"
 REPORT = "FAIRLEAD_REPORT"
 """The path of the file that takes the job's reports, one JSON object on each line."""
 STOP = "FAIRLEAD_STOP"
 """The path of a file that is there once the job was asked to stop."""
+LAUNCH = "FAIRLEAD_LAUNCH"
+"""A secret of this start: processes of the job are found by it, and a service's latency reports carry it."""
 LATENCY = "FAIRLEAD_LATENCY"
 """In a service's environment: the path of the agent's socket."""
 
 
 def id_of(env: Mapping[str, str]) -> int | None:
-    """The job's number."""
+    """The job's number in the environment that Fairlead gave it; None where there is none."""
     return _number(env.get(ID))
 
 
@@ -34,6 +38,11 @@ def gpus_of(env: Mapping[str, str]) -> int:
     given = _number(env.get(NUM_GPUS))
     visible = len([word for word in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.strip()])
     return max(1, visible if given is None else given)
+
+
+def processes_of(env: Mapping[str, str]) -> int:
+    """How many processes of the job a launcher like torchrun started on this node; 0 where there is none."""
+    return _number(env.get("LOCAL_WORLD_SIZE")) or 0
 
 
 def is_fake_in(env: Mapping[str, str]) -> bool:

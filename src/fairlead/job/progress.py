@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
 from typing import Any, SupportsFloat, SupportsInt
 
-from fairlead.job.place import REPORT, is_first_in
-
-_warned: set[str] = set()
+from fairlead.job import reports, stopping
+from fairlead.job.place import is_first_in
+from fairlead.job.reports import warn
 
 
 def epoch(
@@ -27,51 +26,36 @@ def epoch(
     be; `epoch(n, of=n)` also says `finished()`. `batch` is the batch of all GPUs together, `samples_per_s` their speed.
     What makes no sense is left out with a warning, once. It costs some 20 microseconds and never raises.
     """
+    stopping.note_signals()
     if not is_first_in(os.environ):
         return
     count, total = _whole("epoch", done), None if of is None else _whole("of", of)
     if count is None:
         return
     if total is not None and count > total:
-        _warn("past-end", f"epoch({count}, of={total}): more epochs are done than there are; not reported")
+        warn("past-end", f"epoch({count}, of={total}): more epochs are done than there are; not reported")
         return
     now_s = time.time()
-    line: dict[str, Any] = {"epoch": count, "of": total, "at_s": now_s}
+    line: dict[str, Any] = {"epoch": count, "of": total, "at_s": now_s, "clock_s": time.monotonic()}
     line |= {"loss": _real("loss", loss), "samples_per_s": _positive("samples_per_s", samples_per_s)}
     line["batch"] = None if batch is None else _whole("batch", batch)
     lines = [{name: value for name, value in line.items() if value is not None}]
     if count == total:
         lines.append({"finished": True, "at_s": now_s})
-    _append(lines)
+    reports.append(lines)
 
 
 def finished() -> None:
     """Say that all of the job's work is done: if it now ends with status 0 it isn't started again, even if it was just
     asked to stop."""
     if is_first_in(os.environ):
-        _append([{"finished": True, "at_s": time.time()}])
-
-
-def _append(lines: list[dict[str, Any]]) -> None:
-    path = os.environ.get(REPORT)
-    if not path:
-        return
-    text = "".join(json.dumps(line) + "\n" for line in lines).encode()
-    try:
-        # One write in append mode: lines of several threads or processes never mix.
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            os.write(file, text)
-        finally:
-            os.close(file)
-    except (OSError, ValueError) as wrong:  # a full disk, a folder that is gone; ValueError: no path at all
-        _warn("unwritable", f"{REPORT}={path}: {wrong}; the job goes on, its progress is not seen")
+        reports.append([{"finished": True, "at_s": time.time()}])
 
 
 def _whole(name: str, value: Any) -> int | None:
     real = _real(name, value)
     if real is None or real < 0 or real != int(real):
-        _warn(name, f"{name}={value!r}: expected a whole number from 0 on; not reported")
+        warn(name, f"{name}={value!r}: expected a whole number from 0 on; not reported")
         return None
     return int(real)
 
@@ -79,7 +63,7 @@ def _whole(name: str, value: Any) -> int | None:
 def _positive(name: str, value: Any) -> float | None:
     real = _real(name, value)
     if real is not None and real < 0:
-        _warn(name, f"{name}={value!r}: expected a number from 0 on; not reported")
+        warn(name, f"{name}={value!r}: expected a number from 0 on; not reported")
         return None
     return real
 
@@ -91,15 +75,6 @@ def _real(name: str, value: Any) -> float | None:
     try:
         real = float(value)  # tensors and NumPy numbers, too
     except Exception:  # whatever a tensor of several elements or a user's own type throws
-        _warn(name, f"{name}={value!r}: expected a number; not reported")
+        warn(name, f"{name}={value!r}: expected a number; not reported")
         return None
     return real if math.isfinite(real) else None
-
-
-def _warn(about: str, message: str) -> None:
-    """Once for each kind. By logging: `warnings` may be set to raise."""
-    if about not in _warned:
-        _warned.add(about)
-        import logging
-
-        logging.getLogger("fairlead.job").warning("fairlead: %s", message)

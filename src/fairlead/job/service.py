@@ -6,26 +6,26 @@ import json
 import os
 import socket
 
-from fairlead.job.place import ID, LATENCY
+from fairlead.job.place import LATENCY, LAUNCH
 
 
 class Reporter:
-    """The service's end of the socket."""
+    """The service's end of the socket. `key` is that of this start of the service, which the agent knows it by."""
 
-    def __init__(self, address: str, service: str) -> None:
+    def __init__(self, address: str, key: str) -> None:
         self._address = address
-        self._service = service
+        self._key = key
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
 
     @classmethod
     def from_environment(cls) -> Reporter:
         """For a job that the agent has started."""
-        return cls(os.environ.get(LATENCY, ""), os.environ.get(ID, "unknown"))
+        return cls(os.environ.get(LATENCY, ""), os.environ.get(LAUNCH, ""))
 
     def report(self, latency_s: float) -> bool:
         """Tell it; False where nobody listens or the agent is behind."""
-        message = json.dumps({"service": self._service, "latency_s": latency_s}).encode()
+        message = json.dumps({"key": self._key, "latency_s": latency_s}).encode()
         try:
             self._socket.sendto(message, self._address)
         except OSError:
@@ -33,7 +33,7 @@ class Reporter:
         return True
 
     def close(self) -> None:
-        """Report no more."""
+        """Let the socket go; later reports are lost."""
         self._socket.close()
 
 

@@ -5,8 +5,8 @@ launch rate of every GPU and publishes it to the offline jobs, which is also the
 Once a second where jobs run, and whenever one ends, it looks around: the guard's state, joules per job, MPS, faults.
 What may take long (MPS commands, kills) is done by workers, so that the heartbeat never waits for them.
 
-The decisions are elsewhere and pure: `keeper` (rates and states), `mending` (MPS), the guard's `Eviction` (how a job
-leaves). Here they are carried out.
+The decisions are elsewhere and pure: `GuardedGpu` (rates and states), `MpsRecovery` (MPS), the guard's `Eviction` (how
+a job is taken off its GPUs). Here they are carried out.
 """
 
 from __future__ import annotations
@@ -16,45 +16,32 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from fairlead.errors import FairleadError, InputError, RunError
-from fairlead.node import accounts, survey
-from fairlead.node.comebacks import Comebacks
-from fairlead.node.ends import Ends
-from fairlead.node.energy import Energy
-from fairlead.node.journal import Event, Journal
-from fairlead.node.latency import SocketSource, Source
-from fairlead.node.launcher import Launcher
-from fairlead.node.leaving import Leaving
-from fairlead.node.mending import MendingConfig
-from fairlead.node.meter import Meter
-from fairlead.node.mps import CONTROL, MpsDaemon
-from fairlead.node.seats import Seat, Seats
-from fairlead.node.spec import JobSpec
-from fairlead.node.survey import Survey
-from fairlead.node.tenants import Tenant, Tenants
-from fairlead.node.workers import Workers
-from fairlead.policy.guarding import GuardConfig, Remedy, State
+from fairlead.node.agent_config import AgentConfig
+from fairlead.node.event_log import Event, EventLog
+from fairlead.node.gpu import memory_quotas, usage
+from fairlead.node.gpu.energy import Energy
+from fairlead.node.gpu.gpus import NodeGpu, NodeGpus
+from fairlead.node.gpu.meter import Meter
+from fairlead.node.guard.eviction import Evictions
+from fairlead.node.guard.latency import Keys, SocketSource, Source
+from fairlead.node.guard.scrape import Scrapes
+from fairlead.node.identity import AttemptId, LaunchId
+from fairlead.node.job_table import JobTable
+from fairlead.node.mps import survey
+from fairlead.node.mps.daemon import MpsDaemon
+from fairlead.node.mps.survey import Survey
+from fairlead.node.order import Order
+from fairlead.node.process.exit_watch import ExitWatch
+from fairlead.node.process.launcher import Launcher
+from fairlead.node.running_jobs import RunningJob, RunningJobs
+from fairlead.node.stopping import OVER_QUOTA
+from fairlead.node.worker_threads import WorkerThreads
+from fairlead.policy.guarding import Remedy, State, Transition
 
 _IDLE_FRAC = 0.6
 """Of the longest time between two samples that is no gap to the guard."""
-
-
-@dataclass(frozen=True, slots=True)
-class AgentConfig:
-    """Its numbers; those of the guard are the guard's own."""
-
-    guard: GuardConfig = field(default_factory=GuardConfig)
-    mending: MendingConfig = field(default_factory=MendingConfig)
-    uses_mps: bool = True
-    mps_binary: str = CONTROL
-    mps_timeout_s: float = 5.0
-    failing_s: float = 60.0
-    """A service that ends by itself so soon after its start has failed to come up,"""
-    most_failures: int = 5
-    """and after so many failures in a row it is not started again."""
 
 
 class Agent:
@@ -75,101 +62,125 @@ class Agent:
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
         self.config = config or AgentConfig()
-        self.energy: dict[tuple[str, int], Energy] = {}
-        """Of attempts that are over."""
         self.lock = threading.Condition()
         """Held while anything changes; hold it to look at several things at once. Notified with every event."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o755)
         self._folder, self._meter, self._clock = folder, meter, clock
-        self._journal = Journal(self.lock, clock, on_event)
-        self._tenants = Tenants(folder, Launcher(folder / "jobs"), library)
-        self._sources = [SocketSource(self._tenants.socket, clock), *sources]
+        self._event_log = EventLog(self.lock, clock, on_event)
         c = self.config
-        self._comebacks = Comebacks(c.guard.eviction, c.failing_s, c.most_failures)
-        self._ends = Ends()
-        self._workers = Workers(8, self._ends.call)
+        launcher = Launcher(folder / "jobs", cgroup_parent=c.cgroup_parent, rules=c.rules)
+        self._running_jobs = RunningJobs(folder, launcher, library)
+        keys, scrapes = Keys(), Scrapes(clock)
+        self._sources: list[Source] = [SocketSource(self._running_jobs.socket, keys, clock), scrapes, *sources]
+        self._exit_watch = ExitWatch()
+        self._workers = WorkerThreads(8, self._exit_watch.call)
         self._looked_s = float("-inf")
-        self._jobs: dict[str, Tenant] = {}
-        self._seats = Seats(folder, meter, c.guard, c.mending, self._daemon, clock())
-        self._leaving = Leaving(c.guard.eviction, self._tenants, self._seats, self._workers, self._journal)
-        for tenant in self._tenants.adopt():
-            self._join(tenant, "adopted")
+        self._ticked_s = clock()
+        self._node_gpus = NodeGpus(folder, meter, c.guard, c.mps_recovery, self._daemon, clock())
+        self._evictions = Evictions(
+            c.guard.eviction, self._running_jobs, self._node_gpus, self._workers, self._event_log
+        )
+        self._jobs = JobTable(
+            self.lock, clock, meter, self._node_gpus, self._running_jobs, keys, scrapes, self._exit_watch,
+            self._workers, self._event_log, failing_s=c.failing_s, most_failures=c.most_failures,
+            take_off=self._take_off, look_soon=self._look_soon,
+        )  # fmt: skip
+        for running_job in self._running_jobs.adopt():
+            self._jobs.join(running_job, "adopted")
 
     # ---- what others ask of it ----
 
     @property
     def events(self) -> Sequence[Event]:
         """What it has told, the oldest first; those of long ago are forgotten."""
-        return self._journal.events
+        return self._event_log.events
 
     @property
     def launcher(self) -> Launcher:
         """What it starts jobs with; to look at."""
-        return self._tenants.launcher
+        return self._running_jobs.launcher
 
-    def start(self, spec: JobSpec, *, even_if_not_healthy: bool = False) -> Tenant:
-        """Run a job. An offline one is refused by a GPU that is not Healthy, unless told otherwise."""
-        with self.lock:
-            for seat in self._seats.of(spec):
-                guard = seat.keeper.guard
-                if not spec.is_service and not even_if_not_healthy and not guard.accepts_offline:
-                    raise RunError(f"{seat.uuid} is {guard.state} and takes no offline job")
-            if spec.job_id in self._jobs:
-                raise InputError(f"job {spec.job_id} is on {', '.join(spec.gpus)} already")
-            return self._start(spec, self._tenants.next_attempt(spec.job_id))
+    def start(self, order: Order) -> None:
+        """Run an attempt, unless it was ever started here; whether its GPUs are healthy is not asked.
 
-    def start_once(self, spec: JobSpec) -> None:
-        """Run a job, unless one of this name was ever started here; whether its GPUs are healthy is not asked."""
-        with self.lock:
-            self._seats.of(spec)
-            if not self._tenants.was_started(spec.job_id):
-                self._start(spec, 0)
-            elif not self.holds(spec.job_id) and not self._tenants.over(Tenant(spec, 0)):
-                self._join(Tenant(spec, 0), "adopted")  # it came up after all, when we had given up waiting
+        Others wait for nothing meanwhile, as long as the caller does not hold the lock.
+        """
+        running_job = self.expect(order)
+        if running_job is not None:
+            self.launch(running_job)
 
-    def holds(self, job_id: str) -> bool:
+    def expect(self, order: Order) -> RunningJob | None:
+        """The first half: from now on it is here, and can be stopped. None where there is nothing to launch."""
+        return self._jobs.expect(order)
+
+    def launch(self, running_job: RunningJob) -> None:
+        """The second, without the lock: disks, MPS and users' folders may take their time. Raises where it fails."""
+        self._jobs.launch(running_job)
+
+    def holds(self, attempt: AttemptId) -> bool:
         """Whether it runs here, or will again without anybody's doing."""
-        with self.lock:
-            return job_id in self._jobs or job_id in self._comebacks
+        return self._jobs.holds(attempt)
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs here, nor will again without anybody's doing."""
-        with self.lock:
-            return not self._jobs and not self._comebacks
-
-    def energy_so_far(self, job_id: str) -> Energy:
-        """What a job that runs has used on all of its GPUs."""
-        with self.lock:
-            found = [seat.energy.jobs[job_id] for seat in self._seats if job_id in seat.energy.jobs]
-            return sum(found, Energy())
-
-    def was_started(self, job_id: str) -> bool:
-        """Whether a job of this name was ever started here."""
-        return self._tenants.was_started(job_id)
-
-    def evict(self, job_id: str, reason: str) -> None:
-        """Make a job leave in the safe order; its `restart` says whether it comes back."""
-        with self.lock:
-            self._leave(self._find(job_id), reason)
-
-    def stop(self, job_id: str, grace_s: float | None = None) -> None:
-        """Make a job leave for good, in the same order; SIGKILL comes so long after SIGTERM, if it must."""
-        with self.lock:
-            if self._comebacks.forget(job_id):
-                return
-            tenant = self._find(job_id)
-            tenant.is_asked_to_go = True
-            self._leave(tenant, "asked-for", grace_s)
-
-    def seat(self, uuid: str) -> Seat:
-        """What is known of a GPU; to look at, not to change."""
-        return self._seats[uuid]
+        return self._jobs.is_empty
 
     @property
-    def seats(self) -> tuple[Seat, ...]:
+    def energy(self) -> dict[LaunchId, Energy]:
+        """What launches that are over have used; whoever has noted it takes it out."""
+        return self._jobs.energy
+
+    def energy_so_far(self, attempt: AttemptId) -> Energy:
+        """What a job that runs has used on all of its GPUs."""
+        with self.lock:
+            found = [node_gpu.energy.jobs[attempt] for node_gpu in self._node_gpus if attempt in node_gpu.energy.jobs]
+            return sum(found, Energy())
+
+    def counted_at_s(self, attempt: AttemptId) -> float | None:
+        """Up to when `energy_so_far` counts, as time of day; None where nothing of the job runs, as it is all there."""
+        with self.lock:
+            running_job = self._jobs.running.get(attempt)
+            node_gpus = () if running_job is None else self._node_gpus.under(running_job)
+            return min((node_gpu.counted_at_s for node_gpu in node_gpus), default=None)
+
+    def was_started(self, attempt: AttemptId) -> bool:
+        """Whether it was ever started here."""
+        return self._running_jobs.was_started(attempt)
+
+    def evict(self, attempt: AttemptId, reason: str, grace_s: float | None = None) -> None:
+        """Take a job off its GPUs in the safe order; a service comes back."""
+        with self.lock:
+            if attempt not in self._jobs.starting:  # the guard will see it once it is there
+                self._take_off(self._jobs.find(attempt), reason, grace_s)
+
+    def stop(self, attempt: AttemptId, grace_s: float | None = None) -> None:
+        """End a job for good, in the same order; SIGKILL comes so long after SIGTERM, if it must."""
+        with self.lock:
+            if self._jobs.restarts.forget(attempt):
+                return
+            running_job = self._jobs.starting.get(attempt) or self._jobs.find(attempt)
+            running_job.is_stopped, running_job.grace_s = True, grace_s
+            if attempt in self._jobs.running:  # else as soon as it is there
+                self._take_off(running_job, "stop-requested", grace_s)
+
+    def enable(self, uuid: str) -> bool:
+        """Put a GPU that its guard has disabled back into the pool; False where it was not disabled."""
+        with self.lock:
+            node_gpu = self._node_gpus[uuid]
+            if node_gpu.guarded.guard.state is not State.DISABLED:
+                return False
+            self._tell_changes(node_gpu, node_gpu.guarded.guard.enable(self._clock()))
+            return True
+
+    def node_gpu(self, uuid: str) -> NodeGpu:
+        """What is known of a GPU; to look at, not to change."""
+        return self._node_gpus[uuid]
+
+    @property
+    def node_gpus(self) -> tuple[NodeGpu, ...]:
         """Of all GPUs, by index."""
-        return tuple(self._seats)
+        return tuple(self._node_gpus)
 
     def run(self, stopping: threading.Event, then: Callable[[], None] = lambda: None) -> None:
         """Until told to stop; `then` is called after every period. `wake` makes it notice at once.
@@ -182,33 +193,39 @@ class Agent:
                 self.tick()
                 then()
             except Exception as error:  # whatever it is: a service without an agent is worse
-                self._journal.tell("agent-error", f"{type(error).__name__}: {error}")
+                self._event_log.tell("agent-error", f"{type(error).__name__}: {error}")
             now_s, period_s = self._clock(), self._period_s()
             # What was late is not caught up on, and who was woken early is not late the next time.
             due_s = min(max(due_s + period_s, now_s), now_s + period_s)
-            if self._ends.wait(due_s - now_s):
-                self._looked_s = float("-inf")
+            if self._exit_watch.wait(due_s - now_s):
+                self._look_soon()
 
     def wake(self) -> None:
         """End the wait between two periods."""
-        self._ends.call()
+        self._exit_watch.call()
 
     def close(self) -> None:
         """Let go of everything but the jobs."""
         self._workers.close()
         for source in self._sources:
             source.close()
-        for tenant in self._jobs.values():
-            tenant.let_go()
+        for running_job in self._jobs.running.values():
+            running_job.let_go()
         self._meter.close()
-        self._ends.close()
+        self._exit_watch.close()
 
     # ---- the loop ----
 
     def tick(self) -> None:
-        """One period."""
+        """Do what one period asks for: sample, guard, publish, look around."""
         with self.lock:
             self._tick()
+            self._ticked_s = self._clock()
+
+    @property
+    def guard_age_s(self) -> float:
+        """Since the last whole period, in which the guards looked at their GPUs."""
+        return self._clock() - self._ticked_s
 
     def _period_s(self) -> float:
         """As often as the launch rate needs it where there is one to be controlled, else as often as the guard.
@@ -217,9 +234,11 @@ class Agent:
         """
         guard = self.config.guard
         with self.lock:
-            is_leaving = any(tenant.eviction is not None for tenant in self._jobs.values())
-            is_beside = any(seat.keeper.has_service and len(seat.tenants) > 1 for seat in self._seats)
-            if is_leaving or is_beside:
+            is_ending = any(running_job.eviction is not None for running_job in self._jobs.running.values())
+            is_beside = any(
+                node_gpu.guarded.has_service and len(node_gpu.running_jobs) > 1 for node_gpu in self._node_gpus
+            )
+            if is_ending or is_beside:
                 return guard.rate.period_s
             return max(_IDLE_FRAC * guard.gap_s if self.is_idle else guard.sample_s, guard.rate.period_s)
 
@@ -229,169 +248,124 @@ class Agent:
         is_full = now_s - self._looked_s >= guard.sample_s - 0.5 * guard.rate.period_s
         self._workers.settle()
         for report in (report for source in self._sources for report in source.poll()):
-            for seat in self._seats:
-                seat.keeper.report(report)
-        for sample in self._meter.read(processes=bool(self._jobs), brief=not is_full):
-            seat = self._seats[sample.uuid]
-            order = seat.keeper.period(sample, now_s)
-            seat.xids += sample.xids or ()
+            for node_gpu in self._node_gpus:
+                node_gpu.guarded.report(report)
+        for sample in self._meter.read(processes=bool(self._jobs.running), brief=not is_full):
+            node_gpu = self._node_gpus[sample.uuid]
+            order = node_gpu.guarded.period(sample, now_s)
+            node_gpu.xids += sample.xids or ()
             if is_full:
-                seat.sample = sample
-            for tenant in seat.tenants.values():
-                tenant.publish(order, seat.uuid)
-        for tenant in list(self._jobs.values()):
-            if tenant.eviction is not None and self._leaving.go_on(tenant, now_s):
-                self._looked_s = float("-inf")  # the next look counts its energy and deals with its end
+                node_gpu.take(sample)
+            for running_job in node_gpu.running_jobs.values():
+                running_job.publish(order, node_gpu.uuid)
+        for running_job in list(self._jobs.running.values()):
+            if running_job.eviction is not None and self._evictions.go_on(running_job, now_s):
+                self._look_soon()  # the next look counts its energy and deals with its end
         if is_full:
             self._looked_s = now_s
-            for seat in self._seats:
-                self._look(seat)
+            for node_gpu in self._node_gpus:
+                self._look(node_gpu)
 
-    def _look(self, seat: Seat) -> None:
-        if seat.is_mending or seat.surveyed_s is not None:
+    def _look_soon(self) -> None:
+        """Look around with the next period: something has ended, or may have."""
+        self._looked_s = float("-inf")
+
+    def _look(self, node_gpu: NodeGpu) -> None:
+        if node_gpu.is_restarting_mps or node_gpu.surveyed_s is not None:
             return
-        seat.surveyed_s = self._clock()
-        tenants, launcher = list(seat.tenants.values()), self._tenants.launcher
+        node_gpu.surveyed_s = self._clock()
+        running_jobs, launcher = list(node_gpu.running_jobs.values()), self._running_jobs.launcher
 
         def surveyed(done: Future[Survey]) -> None:
-            seat.surveyed_s = None  # whatever came of it, there will be another one
-            self._surveyed(seat, done.result())
+            node_gpu.surveyed_s = None  # whatever came of it, there will be another one
+            self._surveyed(node_gpu, done.result())
 
-        if survey.is_quick(tenants, seat.mps):
-            seat.surveyed_s = None
-            self._surveyed(seat, Survey())
+        if survey.is_quick(running_jobs, node_gpu.mps):
+            node_gpu.surveyed_s = None
+            self._surveyed(node_gpu, Survey())
         else:
-            self._workers.do(lambda: survey.take(tenants, launcher, seat.mps), surveyed)
+            self._workers.do(lambda: survey.take(running_jobs, launcher, node_gpu.mps), surveyed)
 
-    def _surveyed(self, seat: Seat, found: Survey) -> None:
+    def _surveyed(self, node_gpu: NodeGpu, found: Survey) -> None:
         now_s = self._clock()
-        if seat.is_mending:
+        if node_gpu.is_restarting_mps:
             return
-        for change in accounts.count(seat, found, now_s):
-            self._journal.tell_gpu(seat, "state", about=f"{change.before} to {change.after}: {change.reason}")
-            self._seats.save_guards()
-        for fault in seat.keeper.faults(seat.xids, found.lines):
-            self._journal.tell_gpu(seat, "fault", about=f"{fault.remedy}: {fault.what}")
+        self._tell_changes(node_gpu, usage.count(node_gpu, found, now_s))
+        for fault in node_gpu.guarded.faults(node_gpu.xids, found.lines):
+            self._event_log.tell_gpu(node_gpu, "fault", about=f"{fault.remedy}: {fault.what}")
             if fault.remedy is not Remedy.DISABLE:
-                seat.mending.suspect(fault.what, now_s)
-        seat.xids.clear()
-        reason = None if found.mps is None else seat.mending.look(found.mps, found.pids, now_s)
-        for tenant in list(seat.tenants.values()):
+                node_gpu.mps_recovery.suspect(fault.what, now_s)
+        node_gpu.xids.clear()
+        self._hold_to_quotas(node_gpu, found)
+        reason = None if found.mps is None else node_gpu.mps_recovery.look(found.mps, found.pids, now_s)
+        for running_job in list(node_gpu.running_jobs.values()):
             # One on several GPUs is looked at with the last of them, so that all have counted its energy before.
-            if self._seats.under(tenant)[-1] is seat and self._tenants.over(tenant):
-                reason = self._ended(tenant, now_s) or reason
+            if self._node_gpus.under(running_job)[-1] is node_gpu and self._running_jobs.over(running_job):
+                reason = self._jobs.ended(running_job, now_s) or reason
         if reason is not None:
-            self._mend(seat, reason)
-        guard = seat.keeper.guard
-        if guard.must_evict and (seat.keeper.has_service or guard.state is State.DISABLED):
-            for tenant in seat.tenants.values():
-                if not tenant.spec.is_service:
-                    self._leave(tenant, str(guard.state))
-        self._start_waiting(now_s)
+            self._restart_mps(node_gpu, reason)
+        guard = node_gpu.guarded.guard
+        if guard.must_evict and (node_gpu.guarded.has_service or guard.state is State.DISABLED):
+            for running_job in node_gpu.running_jobs.values():
+                if not running_job.order.is_service:
+                    self._take_off(running_job, str(guard.state))
+        self._jobs.start_waiting()
 
-    # ---- leaving ----
+    def _tell_changes(self, node_gpu: NodeGpu, changes: Sequence[Transition]) -> None:
+        """A guard has changed its state: for the log, and for an agent after us."""
+        for change in changes:
+            self._event_log.tell_gpu(node_gpu, "state", about=f"{change.before} to {change.after}: {change.reason}")
+            self._node_gpus.save_guards()
 
-    def _leave(self, tenant: Tenant, reason: str, grace_s: float | None = None) -> None:
-        if self._leaving.begin(tenant, reason, self._clock(), grace_s):
-            self._looked_s = float("-inf")
-        self._ends.call()
+    def _hold_to_quotas(self, node_gpu: NodeGpu, found: Survey) -> None:
+        """Quotas follow who is there; whoever holds more than its own, by whatever way, is evicted."""
+        memory_quotas.note_peaks(node_gpu, found)
+        memory_quotas.renew(node_gpu)
+        for running_job, about in memory_quotas.over(node_gpu):
+            if running_job.eviction is None:
+                self._event_log.tell_job(running_job, OVER_QUOTA, about)
+                self._take_off(running_job, OVER_QUOTA)
 
-    def _ended(self, tenant: Tenant, now_s: float) -> str | None:
-        """No process of it is left. Gives why MPS must be restarted, if it must."""
-        name, spec = tenant.spec.job_id, tenant.spec
-        if self._jobs.pop(name, None) is None:
-            return None
-        status = self._tenants.launcher.status(*tenant.key)
-        self.energy[tenant.key] = self._seats.leave(tenant)
-        self._ends.drop(tenant.key)
-        self._tenants.forget(tenant)
-        self._journal.tell_job(tenant, "ended", f"{status.reason} {status.exit_code}")
-        seat = self._seats.under(tenant)[0]
-        if tenant.is_asked_to_go:
-            seat.mending.forget(name)
-            return None
-        reason = None
-        if spec.is_service and self._seats.mps_of(spec) is not None and tenant.eviction is None:
-            reason = seat.mending.ended(name, now_s)
-        by_itself = reason is None and tenant.eviction is None
-        if not self._comebacks.ended(tenant, status, now_s, by_itself=by_itself):
-            self._journal.tell_job(tenant, "given-up", f"{self.config.most_failures} failures in a row")
-        return reason
+    # ---- stopping, evicting ----
 
-    # ---- starting ----
-
-    def _start(self, spec: JobSpec, attempt: int) -> Tenant:
-        tenant = self._tenants.start(self._seats.mps_of(spec), spec, attempt)
-        self._join(tenant, "started")
-        self._ends.call()
-        return tenant
-
-    def _join(self, tenant: Tenant, what: str) -> None:
-        seats = self._seats.under(tenant)
-        if not seats:
-            return  # of GPUs that are no longer here
-        name, spec, launcher = tenant.spec.job_id, tenant.spec, self._tenants.launcher
-        self._jobs[name] = tenant
-        tenant.pid = launcher.status(*tenant.key).pid
-        tenant.pids = set() if tenant.pid is None else {tenant.pid}
-        accounts.charge_so_far(self._seats, self._meter.read())  # what was used before it came is not its own
-        self._seats.join(tenant)
-        if spec.is_service and self._seats.mps_of(spec) is not None:
-            seats[0].mending.started(name, self._clock())
-        descriptor = launcher.open_watch(*tenant.key)
-        if descriptor is None:
-            self._looked_s = float("-inf")  # it has ended already
-        else:
-            self._ends.add(tenant.key, descriptor)
-        self._journal.tell_job(tenant, what)
-
-    def _start_waiting(self, now_s: float) -> None:
-        for spec, attempt in self._comebacks.ready(now_s, self._accepts):
-            try:
-                self._start(spec, attempt)
-            except (FairleadError, OSError) as error:
-                self._journal.tell_gpu(self._seats[spec.gpus[0]], "start-failed", about=f"{spec.job_id}: {error}")
-                self._comebacks.wait(spec, attempt + 1)
-
-    def _accepts(self, spec: JobSpec) -> bool:
-        """Whether it may be started again now, as far as its GPUs are concerned."""
-        seats = self._seats.of(spec)
-        is_welcome = spec.is_service or all(seat.keeper.guard.accepts_offline for seat in seats)
-        return is_welcome and not any(seat.is_mending for seat in seats)
+    def _take_off(self, running_job: RunningJob, reason: str, grace_s: float | None = None) -> None:
+        if self._evictions.begin(running_job, reason, self._clock(), grace_s):
+            self._look_soon()
+        self._exit_watch.call()
 
     # ---- MPS ----
 
-    def _mend(self, seat: Seat, reason: str) -> None:
+    def _restart_mps(self, node_gpu: NodeGpu, reason: str) -> None:
         """End every client, restart the daemon, start the services again."""
-        if seat.mps is None or seat.is_mending:
+        if node_gpu.mps is None or node_gpu.is_restarting_mps:
             return
-        seat.is_mending = True
-        now_s, mps, launcher = self._clock(), seat.mps, self._tenants.launcher
-        self._journal.tell_gpu(seat, "mps-restart", about=reason)
-        seat.keeper.guard.mps_restart(now_s, "begun")
-        clients = [tenant for tenant in seat.tenants.values() if tenant.spec.is_mps_client]
+        node_gpu.is_restarting_mps = True
+        now_s, mps, launcher = self._clock(), node_gpu.mps, self._running_jobs.launcher
+        self._event_log.tell_gpu(node_gpu, "mps-restart", about=reason)
+        node_gpu.guarded.guard.mps_restart(now_s, "begun")
+        clients = [running_job for running_job in node_gpu.running_jobs.values() if running_job.order.is_mps_client]
 
         def restart() -> None:
             # Their context is broken already, so there is no order to keep; those that hang would hold the server.
-            for tenant in clients:
-                launcher.kill(*tenant.key)
+            for running_job in clients:
+                launcher.kill(running_job.launch)
             mps.restart()
 
         def restarted(done: Future[None]) -> None:
-            later_s, seat.is_mending = self._clock(), False
+            later_s, node_gpu.is_restarting_mps = self._clock(), False
             error = done.exception()
-            seat.keeper.guard.mps_restart(later_s, "done" if error is None else "failed")
-            self._journal.tell_gpu(
-                seat, "mps-restarted" if error is None else "mps-restart-failed", about=str(error or "")
+            node_gpu.guarded.guard.mps_restart(later_s, "done" if error is None else "failed")
+            self._event_log.tell_gpu(
+                node_gpu, "mps-restarted" if error is None else "mps-restart-failed", about=str(error or "")
             )
-            self._seats.save_guards()
-            for tenant in clients:
-                if self._tenants.over(tenant):
-                    self._ended(tenant, later_s)
+            self._node_gpus.save_guards()
+            for running_job in clients:
+                if self._running_jobs.over(running_job):
+                    self._jobs.ended(running_job, later_s)
             if error is None:
-                self._start_waiting(later_s)
-            elif not seat.keeper.guard.must_evict:
-                self._mend(seat, f"again: {reason}")
+                self._jobs.start_waiting()
+            elif not node_gpu.guarded.guard.must_evict:
+                self._restart_mps(node_gpu, f"again: {reason}")
 
         self._workers.do(restart, restarted)
 
@@ -404,8 +378,3 @@ class Agent:
         # Under root jobs run as their submitters, and a server of one user would keep the others waiting.
         is_root = os.geteuid() == 0
         return MpsDaemon(uuid, self._folder / "mps", c.mps_binary, c.mps_timeout_s, multiuser=is_root)
-
-    def _find(self, job_id: str) -> Tenant:
-        if job_id not in self._jobs:
-            raise InputError(f"job {job_id} is not on this machine")
-        return self._jobs[job_id]

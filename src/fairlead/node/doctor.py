@@ -5,24 +5,35 @@ Nothing here raises: a check that fails in a way nobody thought of is a finding 
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import shlex
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead.errors import FairleadError, RunError
-from fairlead.node import cgroup, mps
-from fairlead.node.launch import Launch
-from fairlead.node.launcher import Launcher
-from fairlead.node.meter import GpuInfo, MeterError
-from fairlead.node.nvml import NvmlMeter
+from fairlead.node.gpu.meter import GpuInfo, MeterError
+from fairlead.node.gpu.nvml import NvmlMeter
+from fairlead.node.identity import AttemptId, LaunchId
+from fairlead.node.mps import daemon as mps_daemon
+from fairlead.node.order import Order
+from fairlead.node.process import cgroups
+from fairlead.node.process.launcher import Launcher
 
 COMPILERS = ("cc", "gcc", "clang")
 SLURM = ("sbatch", "squeue", "scancel", "sinfo")
+PACKAGES = {
+    "fastapi": "fastapi", "uvicorn": "uvicorn", "prometheus_client": "prometheus-client", "pynvml": "nvidia-ml-py",
+}  # fmt: skip
+"""What `fairlead[live]` brings: modules, and what they are called on PyPI."""
+_MANAGERS = (("apt-get", "apt-get install"), ("dnf", "dnf install"), ("zypper", "zypper install"))
 _DRIVER_FILE = Path("/proc/driver/nvidia/version")
 _SHARED_MEMORY = Path("/dev/shm")
+_DRIVER = "install NVIDIA's driver (https://docs.nvidia.com/datacenter/tesla/driver-installation-guide), then reboot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +45,9 @@ class Finding:
     """None: could not be tried."""
     found: str
     costs: str = ""
-    """What one does without where it does not work."""
+    """What you do without where it does not work."""
+    fix: str = ""
+    """The command that adds it, or what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +59,12 @@ class Diagnosis:
 
 
 def examine(
-    *, open_meter: Callable[[], NvmlMeter] = NvmlMeter, mps_binary: str = mps.CONTROL, try_mps: bool = True
+    *, open_meter: Callable[[], NvmlMeter] = NvmlMeter, mps_binary: str = mps_daemon.CONTROL, try_mps: bool = True
 ) -> Diagnosis:
     """Look at everything; takes a second or two."""
     findings, gpus = _gpu_findings(open_meter)
     checks: list[tuple[str, Callable[[], Finding]]] = [
+        ("packages", _packages),
         ("MPS", lambda: _mps(mps_binary, gpus, try_mps)),
         ("C compiler", _compiler),
         ("shared memory", _shared_memory),
@@ -71,6 +85,21 @@ def _examined(name: str, check: Callable[[], Finding]) -> Finding:
         return Finding(name, None, f"could not be examined: {said}")
 
 
+def _packages() -> Finding:
+    missing = [name for module, name in PACKAGES.items() if importlib.util.find_spec(module) is None]
+    if not missing:
+        return Finding("packages", True, "all that a live cluster needs")
+    costs = "a live cluster cannot run, or not see its GPUs; the simulator works"
+    pip = f"{shlex.quote(sys.executable)} -m pip install 'fairlead[live]'"
+    return Finding("packages", False, f"missing: {', '.join(missing)}", costs, pip)
+
+
+def _install(package: str) -> str:
+    """The command of this machine's package manager."""
+    found = next((line for program, line in _MANAGERS if shutil.which(program)), None)
+    return f"sudo {found} {package}" if found else f"install {package} with this machine's package manager"
+
+
 def _gpu_findings(open_meter: Callable[[], NvmlMeter]) -> tuple[list[Finding], tuple[GpuInfo, ...]]:
     blind = "no GPU of this machine can be used; --fake-gpus and the simulator work"
     try:
@@ -78,7 +107,9 @@ def _gpu_findings(open_meter: Callable[[], NvmlMeter]) -> tuple[list[Finding], t
     except MeterError as error:
         loaded = _DRIVER_FILE.exists()
         said = f"{error.message} ({error.hint})" if error.hint else error.message
-        driver = Finding("driver", loaded, "loaded" if loaded else "none", "" if loaded else blind)
+        driver = Finding(
+            "driver", loaded, "loaded" if loaded else "none", "" if loaded else blind, "" if loaded else _DRIVER
+        )
         return [driver, Finding("GPUs", False, said, blind)], ()
     except Exception as error:
         return [Finding("GPUs", None, f"could not be examined: {type(error).__name__}: {error}", blind)], ()
@@ -119,43 +150,46 @@ def _mps(binary: str, gpus: Sequence[GpuInfo], is_tried: bool) -> Finding:
     costs = "jobs that share a GPU take turns on it: measured 1.65x step time for four of them, 1.14x under MPS"
     path = shutil.which(binary)
     if path is None:
-        return Finding("MPS", False, f"no {binary}", costs)
+        return Finding("MPS", False, f"no {binary}", costs, _install("nvidia-cuda-mps"))
     if not gpus:
         return Finding("MPS", None, f"{path}; not tried without a GPU")
     if not is_tried:
         return Finding("MPS", None, f"{path}; not tried")
     with tempfile.TemporaryDirectory(prefix="fl-mps-") as folder:
-        daemon = mps.MpsDaemon(gpus[0].uuid, Path(folder), path)
+        daemon = mps_daemon.MpsDaemon(gpus[0].uuid, Path(folder), path)
         try:
             daemon.start()
             return Finding("MPS", True, f"{path}; a daemon starts and answers")
-        except mps.MpsError as error:
+        except mps_daemon.MpsError as error:
             return Finding("MPS", False, error.message, costs)
         finally:
-            daemon.quit()
+            daemon.stop()
 
 
 def _compiler() -> Finding:
     found = next(filter(None, map(shutil.which, COMPILERS)), None)
     costs = "the library that holds offline jobs to a memory quota and a launch rate cannot be built"
-    return Finding("C compiler", found is not None, found or f"none of {', '.join(COMPILERS)}", "" if found else costs)
+    if found is not None:
+        return Finding("C compiler", True, found)
+    return Finding("C compiler", False, f"none of {', '.join(COMPILERS)}", costs, _install("gcc"))
 
 
 def _shared_memory() -> Finding:
     works = os.access(_SHARED_MEMORY, os.W_OK)
     costs = "" if works else "the launch rate of offline jobs cannot be controlled while they run"
-    return Finding("shared memory", works, f"{_SHARED_MEMORY} is {'writable' if works else 'not writable'}", costs)
+    fix = "" if works else f"sudo mount -t tmpfs tmpfs {_SHARED_MEMORY}"
+    return Finding("shared memory", works, f"{_SHARED_MEMORY} is {'writable' if works else 'not writable'}", costs, fix)
 
 
 def _jobs() -> Finding:
     costs = "no job can be run on this machine"
     with tempfile.TemporaryDirectory(prefix="fl-jobs-") as folder:
-        launcher = Launcher(Path(folder))
+        launcher, launch = Launcher(Path(folder)), LaunchId(AttemptId(0, 0))
         try:
-            launcher.start(Launch("doctor", 0, ("true",)))
+            launcher.start(launch, Order(launch.attempt, ("true",)))
         except RunError as error:
             return Finding("jobs", False, error.message, costs)
-        status = launcher.wait("doctor", 0, 10.0)
+        status = launcher.wait(launch, 10.0)
         if status.has_succeeded:
             return Finding("jobs", True, "a job starts, and its exit code is kept")
         return Finding("jobs", False, f"a job that should succeed is {status.state}: {status.reason}", costs)
@@ -164,17 +198,18 @@ def _jobs() -> Finding:
 def _root() -> Finding:
     if os.geteuid() == 0:
         return Finding("root", True, "yes")
-    return Finding("root", False, f"no, user {os.geteuid()}", "jobs run as this user, and no other's can be stopped")
+    costs = "jobs run as this user, and no other's can be stopped"
+    return Finding("root", False, f"no, user {os.geteuid()}", costs, "sudo fairlead install-service")
 
 
 def _cgroup() -> Finding:
-    parent, found = cgroup.writable_parent()
-    costs = "" if parent else "jobs cannot be held to limits of host memory and CPU"
-    return Finding("cgroup v2", parent is not None, found, costs)
+    parent, found = cgroups.writable_parent()
+    costs = "" if parent else "jobs cannot be held to limits of host memory, CPU and processes"
+    return Finding("cgroup v2", parent is not None, found, costs, "" if parent else "fairlead install-service")
 
 
 def _slurm() -> Finding:
     missing = [name for name in SLURM if shutil.which(name) is None]
     if not missing:
         return Finding("Slurm", True, "its commands are here")
-    return Finding("Slurm", False, f"no {', '.join(missing)}", "nodes cannot come from Slurm; this machine alone works")
+    return Finding("Slurm", False, f"no {', '.join(missing)}", "nodes cannot come from Slurm", _install("slurm-client"))

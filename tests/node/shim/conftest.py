@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.node import shim
+from tests.node.shim.virtual import Clock
+from tests.patience import PATIENCE_S
 
 STUB = Path(__file__).resolve().parents[1] / "stub"
 UUID = "GPU-abababab-abab-abab-abab-ababababab00"
@@ -32,13 +34,23 @@ class Rig:
     library: Path
     folder: Path
     started: list[subprocess.Popen[str]] = field(default_factory=list)
+    virtual: Clock | None = None
+
+    def clock(self, *, parties: int = 1, limit_s: float | None = None) -> Clock:
+        """From now on programs live by a virtual clock."""
+        self.virtual = Clock(self.folder / "clock", parties=parties, limit_s=limit_s)
+        return self.virtual
 
     def environment(self, *, preload: bool = True, **variables: object) -> dict[str, str]:
         base = {k: v for k, v in os.environ.items() if not k.startswith(("FAIRLEAD_", "LD_", "STUB_"))}
         base |= {"LD_LIBRARY_PATH": str(self.built), "PYTHONPATH": str(STUB), "PYTHONUNBUFFERED": "1"}
         base |= {"STUB_STATS": str(self.folder / "stats"), "FAIRLEAD_SHIM_LOG": str(self.folder / "log")}
-        if preload:
-            base["LD_PRELOAD"] = str(self.library)
+        preloaded = [str(self.library)] if preload else []
+        if self.virtual:
+            base["STUB_CLOCK"] = str(self.virtual.path)
+            preloaded.insert(0, str(self.built / "libclock.so"))
+        if preloaded:
+            base["LD_PRELOAD"] = " ".join(preloaded)
         return base | {k: str(v) for k, v in variables.items()}
 
     def start(self, *command: object, preload: bool = True, **variables: object) -> subprocess.Popen[str]:
@@ -53,14 +65,15 @@ class Rig:
         else:
             words = [str(self.built / "client"), *words]
         environment = self.environment(preload=preload, **variables)
-        process = subprocess.Popen(words, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        process = subprocess.Popen(words, env=environment, text=True, **pipes)  # type: ignore[call-overload]
         self.started.append(process)
         return process
 
     def run(self, *command: object, preload: bool = True, **variables: object) -> str:
         """Runs to the end, which must be a good one; gives what was printed."""
         process = self.start(*command, preload=preload, **variables)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, f"exit {process.returncode}: {err}\n{self.log()}"
         return out.strip()
 
@@ -83,9 +96,11 @@ class Rig:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
             process.wait()
-            for stream in (process.stdout, process.stderr):
+            for stream in (process.stdin, process.stdout, process.stderr):
                 if stream:
                     stream.close()
+        if self.virtual:
+            self.virtual.close()
 
 
 @pytest.fixture(scope="session")
@@ -98,16 +113,20 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     so = (*STRICT, "-fPIC", "-shared")
 
     def make(target: str, source: str, *flags: str) -> None:
-        command = [compiler, "-o", str(folder / target), str(STUB / source), *flags]
+        command = [compiler, "-o", str(folder / target), *(str(STUB / one) for one in source.split()), *flags]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
 
-    make("libcuda.so.1", "libcuda.c", *so, "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic", "-lpthread")
+    driver = "libcuda.c copies.c"
+    so = (*so, f"-I{Path(shim.__file__).parent}")
+    make("libcuda.so.1", driver, *so, "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic", "-lpthread")
     make("libnvidia-ml.so.1", "libnvidia-ml.c", *so, "-Wl,-soname,libnvidia-ml.so.1", "-Wl,-Bsymbolic")
     make("libnext.so", "next.c", *so, "-ldl")
+    make("libclock.so", "clock.c", *so, "-lpthread")
     make("client", "client.c", *STRICT, f"-L{folder}", "-l:libcuda.so.1", "-lpthread", "-ldl")
+    make("fuzz", "fuzz.c", *STRICT, f"-L{folder}", "-l:libcuda.so.1", "-lpthread")
     (folder / "loose").mkdir()
-    make("loose/libcuda.so.1", "libcuda.c", *so, "-Wl,-soname,libcuda.so.1", "-lpthread")
+    make("loose/libcuda.so.1", driver, *so, "-Wl,-soname,libcuda.so.1", "-lpthread")
     return folder, shim.build(folder / "shim", extra_flags=("-Wall", "-Wextra", "-Werror"))
 
 
@@ -119,8 +138,8 @@ def rig(built: tuple[Path, Path], tmp_path: Path) -> Iterator[Rig]:
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 
-def eventually(check: Callable[[], bool], within_s: float = 10.0) -> bool:
-    """Whether it comes true in time."""
+def eventually(check: Callable[[], bool], within_s: float = PATIENCE_S) -> bool:
+    """Whether it comes true at all; the time only bounds a hang."""
     until = time.monotonic() + within_s
     while time.monotonic() < until:
         if check():

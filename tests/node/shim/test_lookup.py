@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from tests.node.shim.conftest import Rig
+from tests.patience import PATIENCE_S
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ def test_a_process_without_cuda_is_left_alone(rig: Rig) -> None:
     assert process.stdout.readline().strip() == "none"
     assert process.stdout.readline().split() == ["False", "1"]
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=10) == -signal.SIGTERM
+    assert process.wait(timeout=PATIENCE_S) == -signal.SIGTERM
     assert not usage.exists()
     assert rig.log() == ""
 

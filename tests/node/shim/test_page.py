@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import InputError
-from fairlead.node import page, shim
-from fairlead.node.page import ControlPage, GpuOrder, UsagePage
+from fairlead.node import shim
+from fairlead.node.guard import control_page
+from fairlead.node.guard.control_page import ControlPage, GpuOrder, UsagePage
 
 PAIRS = {
-    "control_page": page.ControlLayout,
-    "page_gpu": page.PageGpu,
-    "usage_page": page.UsageLayout,
-    "usage_gpu": page.UsageGpu,
-    "usage_slot": page.UsageSlot,
+    "control_page": control_page.ControlLayout,
+    "page_gpu": control_page.PageGpu,
+    "usage_page": control_page.UsageLayout,
+    "usage_gpu": control_page.UsageGpu,
+    "usage_slot": control_page.UsageSlot,
 }
 UUID = "GPU-8e1f5a3c-0d3c-11ef-9f4b-0242ac120002"
 
@@ -37,8 +38,12 @@ def test_c_and_python_agree_on_every_field(tmp_path: Path) -> None:
             wanted.append(f"{name}.{field} {place.offset} {place.size}")
             size = f"sizeof ((struct {name} *)0)->{field}"
             lines.append(f'printf("{name}.{field} %zu %zu\\n", offsetof(struct {name}, {field}), {size});')
-    constants = {"PAGE_MAGIC": page.PAGE_MAGIC, "USAGE_MAGIC": page.USAGE_MAGIC, "PAGE_BYTES": page.PAGE_BYTES}
-    constants |= {"MAX_GPUS": page.MAX_GPUS, "SLOTS": page.SLOTS, "PAGE_VERSION": page.VERSION}
+    constants = {
+        "PAGE_MAGIC": control_page.PAGE_MAGIC,
+        "USAGE_MAGIC": control_page.USAGE_MAGIC,
+        "PAGE_BYTES": control_page.PAGE_BYTES,
+    }
+    constants |= {"MAX_GPUS": control_page.MAX_GPUS, "SLOTS": control_page.SLOTS, "PAGE_VERSION": control_page.VERSION}
     for name, value in constants.items():
         wanted.append(f"{name} {value}")
         lines.append(f'printf("{name} %llu\\n", (unsigned long long){name});')
@@ -51,7 +56,7 @@ def test_c_and_python_agree_on_every_field(tmp_path: Path) -> None:
     assert [line for line in found if line] == wanted
     states = re.search(r"enum process_state \{(.*?)\}", (folder / "page.h").read_text())
     assert states is not None
-    assert tuple(re.findall(r"STATE_(\w+)", states[1].lower().replace("state_", "STATE_"))) == page.STATES
+    assert tuple(re.findall(r"STATE_(\w+)", states[1].lower().replace("state_", "STATE_"))) == control_page.STATES
 
 
 def test_an_order_is_read_back_as_written(tmp_path: Path) -> None:
@@ -61,7 +66,7 @@ def test_an_order_is_read_back_as_written(tmp_path: Path) -> None:
         assert made.read(UUID) == order
         with ControlPage.open(tmp_path / "page") as again:
             assert again.read(UUID) == order
-    assert (tmp_path / "page").stat().st_size == page.PAGE_BYTES
+    assert (tmp_path / "page").stat().st_size == control_page.PAGE_BYTES
     assert sorted(p.name for p in tmp_path.iterdir()) == ["page"]
 
 
@@ -97,4 +102,4 @@ def test_a_writer_that_died_while_writing_is_followed_by_a_clean_one(tmp_path: P
 
 
 def test_uuids_go_both_ways() -> None:
-    assert page.uuid_text(page.uuid_bytes(UUID)) == UUID
+    assert control_page.uuid_text(control_page.uuid_bytes(UUID)) == UUID

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from fairlead.node.page import UsagePage
+from fairlead.node.guard.control_page import UsagePage
 from tests.node.shim.conftest import UUID, Rig, eventually
 
 MIB = 1 << 20

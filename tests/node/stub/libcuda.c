@@ -25,22 +25,28 @@ enum { CAPTURE_UNSUPPORTED = 900, CAPTURE_IMPLICIT = 906 };
 #define LEGACY ((void *)0x1)
 #define PER_THREAD ((void *)0x2)
 #define GPU_BYTES (16ull << 30)
+#define POOL_CHUNK (8ull << 20)
+#define COPY_BYTES_PER_US 10000
 
 struct stats {
     uint64_t gpu_ns, launches, busy_until_ns, allocated, allocations, frees, synchronised, destroyed, resets;
     uint64_t launch_legacy, launch_ptsz, ex_legacy, ex_ptsz, cooperative_legacy, cooperative_ptsz, graph_legacy, graph_ptsz;
     uint64_t multi, grid, events_made, events_alive, captured, spoiled, inits, last_launch_ns, destroyed_busy;
+    uint64_t copies, copied_bytes, most_allocated, trims;
 };
 
 static struct stats *stats;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-struct stream { int64_t done_ns; int capturing; uint64_t captured_ns; };
+struct graph { int64_t ns; uint64_t bytes; };
+struct exec { int64_t ns; uint64_t bytes; int holds; }; /* its memory, from the first launch on */
+struct stream { int64_t done_ns; int capturing; uint64_t captured_ns; struct graph *graph; };
 struct event { int64_t at_ns; int recorded; };
 struct function { int64_t ns; };
-struct graph { int64_t ns; };
+struct pool { uint64_t live, reserved, threshold; };
+struct module { uint64_t bytes; int loaded; };
 struct context { int device; int alive; };
-struct block { CUdeviceptr ptr; size_t bytes; struct block *next; };
+struct block { CUdeviceptr ptr; size_t bytes; struct pool *pool; struct block *next; };
 
 static struct stream legacy_stream;
 static __thread struct stream per_thread_stream;
@@ -52,6 +58,9 @@ static struct context primaries[4];
 static int primary_references[4];
 static int64_t engine_ns;
 static struct block *blocks;
+static struct pool default_pools[4];
+static struct pool *current_pools[4];
+static uint64_t idle_graph_bytes; /* of executables that are gone; the driver keeps them until it is told to trim */
 static int initialised;
 
 static int64_t now(void) {
@@ -65,8 +74,11 @@ static int device_count(void) {
     return text ? atoi(text) : 1;
 }
 
+static void unlock_in_child(void) { pthread_mutex_init(&lock, NULL); }
+
 static __attribute__((constructor)) void open_stats(void) {
     static struct stats here;
+    pthread_atfork(NULL, NULL, unlock_in_child);
     const char *path = getenv("STUB_STATS");
     stats = &here;
     if (path) {
@@ -78,6 +90,24 @@ static __attribute__((constructor)) void open_stats(void) {
         close(fd);
     }
 }
+
+/* The GPU's memory; other processes may be at the same counters. */
+static int grab(uint64_t bytes) {
+    uint64_t after = __atomic_add_fetch(&stats->allocated, bytes, __ATOMIC_SEQ_CST);
+    if (after > GPU_BYTES) {
+        __atomic_sub_fetch(&stats->allocated, bytes, __ATOMIC_SEQ_CST);
+        return 0;
+    }
+    uint64_t most = __atomic_load_n(&stats->most_allocated, __ATOMIC_SEQ_CST);
+    while (after > most && !__atomic_compare_exchange_n(&stats->most_allocated, &most, after, 0, __ATOMIC_SEQ_CST,
+                                                        __ATOMIC_SEQ_CST)) {
+    }
+    return 1;
+}
+
+static void drop(uint64_t bytes) { __atomic_sub_fetch(&stats->allocated, bytes, __ATOMIC_SEQ_CST); }
+
+uint64_t stub_allocated(void) { return __atomic_load_n(&stats->allocated, __ATOMIC_SEQ_CST); }
 
 static struct stream *stream_of(void *handle, int ptsz) {
     if (handle == PER_THREAD || (ptsz && !handle)) {
@@ -129,9 +159,15 @@ static void forget_memory(void) {
     pthread_mutex_lock(&lock);
     while (blocks) {
         struct block *next = blocks->next;
-        stats->allocated -= blocks->bytes;
+        if (!blocks->pool) {
+            drop(blocks->bytes);
+        }
         free(blocks);
         blocks = next;
+    }
+    for (int i = 0; i < 4; i++) {
+        drop(default_pools[i].reserved);
+        default_pools[i] = (struct pool){0};
     }
     pthread_mutex_unlock(&lock);
 }
@@ -219,26 +255,50 @@ CUresult cuCtxSynchronize(void) {
 
 /* ---- memory ---- */
 
-static CUresult take(CUdeviceptr *out, size_t bytes) {
+static uint64_t in_chunks(uint64_t bytes) { return (bytes + POOL_CHUNK - 1) / POOL_CHUNK * POOL_CHUNK; }
+
+/* Gives the driver's memory back, down to what is in use or kept. Call with the lock held. */
+static void pool_shrink(struct pool *pool, uint64_t keep) {
+    uint64_t wanted = in_chunks(pool->live) > keep ? in_chunks(pool->live) : keep;
+    if (wanted < pool->reserved) {
+        drop(pool->reserved - wanted);
+        pool->reserved = wanted;
+    }
+}
+
+/* Call with the lock held. */
+static int pool_grow(struct pool *pool, uint64_t bytes) {
+    uint64_t wanted = in_chunks(pool->live + bytes);
+    if (wanted > pool->reserved) {
+        if (!grab(wanted - pool->reserved)) {
+            return 0;
+        }
+        pool->reserved = wanted;
+    }
+    pool->live += bytes;
+    return 1;
+}
+
+static CUresult take_from(CUdeviceptr *out, size_t bytes, struct pool *pool) {
     static CUdeviceptr next = 0x700000000000ull;
     if (!current()) {
         return NO_CONTEXT;
     }
     pthread_mutex_lock(&lock);
-    if (stats->allocated + bytes > GPU_BYTES) {
+    if (pool ? !pool_grow(pool, bytes) : !grab(bytes)) {
         pthread_mutex_unlock(&lock);
         return OUT_OF_MEMORY;
     }
     struct block *block = malloc(sizeof *block);
-    *block = (struct block){next, bytes, blocks};
+    *block = (struct block){next, bytes, pool, blocks};
     blocks = block;
     *out = next;
     next += (bytes + 0x1fffff) / 0x200000 * 0x200000 + 0x200000;
-    stats->allocated += bytes;
     stats->allocations++;
     pthread_mutex_unlock(&lock);
     return OK;
 }
+static CUresult take(CUdeviceptr *out, size_t bytes) { return take_from(out, bytes, NULL); }
 
 static CUresult give(CUdeviceptr ptr) {
     pthread_mutex_lock(&lock);
@@ -249,7 +309,13 @@ static CUresult give(CUdeviceptr ptr) {
     struct block *block = *link;
     if (block) {
         *link = block->next;
-        stats->allocated -= block->bytes;
+        if (block->pool) {
+            block->pool->live -= block->bytes;
+            pool_shrink(block->pool, block->pool->threshold < block->pool->reserved ? block->pool->threshold
+                                                                                    : block->pool->reserved);
+        } else {
+            drop(block->bytes);
+        }
         stats->frees++;
         free(block);
     }
@@ -274,22 +340,85 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_
     return take(out, *pitch * height);
 }
 CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned flags) { (void)flags; return take(out, bytes); }
-CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, void *stream) { (void)stream; return take(out, bytes); }
-CUresult cuMemAllocAsync_ptsz(CUdeviceptr *out, size_t bytes, void *stream) { (void)stream; return take(out, bytes); }
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, void *pool, void *stream) {
-    (void)pool, (void)stream;
-    return take(out, bytes);
+/* ---- pools ---- */
+
+CUresult cuDeviceGetMemPool(struct pool **out, int device) {
+    *out = current_pools[device] ? current_pools[device] : &default_pools[device];
+    return OK;
 }
-CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out, size_t bytes, void *pool, void *stream) {
-    (void)pool, (void)stream;
-    return take(out, bytes);
+CUresult cuDeviceSetMemPool(int device, struct pool *pool) { current_pools[device] = pool; return OK; }
+CUresult cuMemPoolCreate(struct pool **out, const void *props) {
+    (void)props;
+    *out = calloc(1, sizeof **out);
+    return OK;
 }
-CUresult cuMemFreeAsync(CUdeviceptr ptr, void *stream) { (void)stream; return give(ptr); }
-CUresult cuMemFreeAsync_ptsz(CUdeviceptr ptr, void *stream) { (void)stream; return give(ptr); }
+CUresult cuMemPoolDestroy(struct pool *pool) {
+    pthread_mutex_lock(&lock);
+    drop(pool->reserved);
+    for (struct block *block = blocks; block; block = block->next) {
+        if (block->pool == pool) { /* what is still used goes on without it */
+            block->pool = NULL;
+            grab(block->bytes);
+        }
+    }
+    free(pool);
+    pthread_mutex_unlock(&lock);
+    return OK;
+}
+CUresult cuMemPoolSetAttribute(struct pool *pool, int what, void *value) {
+    if (what == 4) {
+        pool->threshold = *(uint64_t *)value;
+    }
+    return OK;
+}
+CUresult cuMemPoolGetAttribute(struct pool *pool, int what, void *value) {
+    pthread_mutex_lock(&lock);
+    *(uint64_t *)value = what == 5 ? pool->reserved : what == 7 ? pool->live : pool->threshold;
+    pthread_mutex_unlock(&lock);
+    return OK;
+}
+CUresult cuMemPoolTrimTo(struct pool *pool, size_t keep) {
+    pthread_mutex_lock(&lock);
+    stats->trims++;
+    pool_shrink(pool, keep);
+    pthread_mutex_unlock(&lock);
+    return OK;
+}
+
+static CUresult take_ordered(CUdeviceptr *out, size_t bytes, struct pool *pool, struct stream *stream) {
+    static CUdeviceptr next = 0x600000000000ull;
+    struct context *context = current();
+    if (!context) {
+        return NO_CONTEXT;
+    }
+    if (stream->capturing) { /* becomes a node: memory is taken when the graph is launched */
+        stream->graph->bytes += bytes;
+        *out = __atomic_fetch_add(&next, 0x100000000ull, __ATOMIC_SEQ_CST);
+        return OK;
+    }
+    if (!pool) {
+        cuDeviceGetMemPool(&pool, context->device);
+    }
+    return take_from(out, bytes, pool);
+}
+CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, void *stream) {
+    return take_ordered(out, bytes, NULL, stream_of(stream, 0));
+}
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr *out, size_t bytes, void *stream) {
+    return take_ordered(out, bytes, NULL, stream_of(stream, 1));
+}
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, struct pool *pool, void *stream) {
+    return take_ordered(out, bytes, pool, stream_of(stream, 0));
+}
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out, size_t bytes, struct pool *pool, void *stream) {
+    return take_ordered(out, bytes, pool, stream_of(stream, 1));
+}
+CUresult cuMemFreeAsync(CUdeviceptr ptr, void *stream) { return stream_of(stream, 0)->capturing ? OK : give(ptr); }
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr ptr, void *stream) { return stream_of(stream, 1)->capturing ? OK : give(ptr); }
 
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
     *total = GPU_BYTES;
-    *free_bytes = GPU_BYTES - stats->allocated;
+    *free_bytes = GPU_BYTES - stub_allocated();
     return OK;
 }
 
@@ -316,6 +445,95 @@ CUresult cuMipmappedArrayCreate(CUdeviceptr *out, const struct desc *desc, unsig
 }
 CUresult cuMipmappedArrayDestroy(CUdeviceptr array) { return give(array); }
 
+/* ---- shared between processes: the handle says how large it is, and where it was ---- */
+
+struct shared { CUdeviceptr ptr; uint64_t bytes; char rest[48]; };
+static uint64_t size_of(CUdeviceptr ptr) {
+    uint64_t bytes = 0;
+    pthread_mutex_lock(&lock);
+    for (struct block *block = blocks; block; block = block->next) {
+        bytes = block->ptr == ptr ? block->bytes : bytes;
+    }
+    pthread_mutex_unlock(&lock);
+    return bytes;
+}
+CUresult cuIpcGetMemHandle(struct shared *out, CUdeviceptr ptr) {
+    *out = (struct shared){ptr, size_of(ptr), {0}};
+    return out->bytes ? OK : INVALID;
+}
+/* An address of its own, which holds the size: nothing is allocated. */
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, struct shared handle, unsigned flags) {
+    (void)flags;
+    *out = 0x5000000000000000ull | handle.bytes;
+    return OK;
+}
+CUresult cuIpcOpenMemHandle(CUdeviceptr *out, struct shared handle, unsigned flags) {
+    return cuIpcOpenMemHandle_v2(out, handle, flags);
+}
+CUresult cuIpcCloseMemHandle(CUdeviceptr ptr) { (void)ptr; return OK; }
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr ptr) {
+    *base = ptr;
+    *bytes = ptr >> 60 == 5 ? ptr & 0x0fffffffffffffffull : size_of(ptr);
+    return OK;
+}
+CUresult cuMemExportToShareableHandle(struct shared *out, CUdeviceptr handle, int type, unsigned long long flags) {
+    (void)type, (void)flags;
+    return cuIpcGetMemHandle(out, handle);
+}
+CUresult cuMemImportFromShareableHandle(CUdeviceptr *out, struct shared *handle, int type) {
+    (void)type;
+    *out = 0x5000000000000000ull | handle->bytes;
+    return OK;
+}
+
+/* ---- modules: the image says how large its static arrays are ("static=BYTES") ---- */
+
+static CUresult load(struct module **out, const char *image, int now) {
+    uint64_t bytes = strncmp(image, "static=", 7) == 0 ? strtoull(image + 7, NULL, 10) : 0;
+    if (now && !grab(bytes)) {
+        return OUT_OF_MEMORY;
+    }
+    *out = malloc(sizeof **out);
+    **out = (struct module){bytes, now};
+    return OK;
+}
+CUresult cuModuleLoadData(struct module **out, const char *image) { return load(out, image, 1); }
+CUresult cuModuleLoadDataEx(struct module **out, const char *image, unsigned count, int *options, void **values) {
+    (void)count, (void)options, (void)values;
+    return load(out, image, 1);
+}
+CUresult cuModuleUnload(struct module *module) {
+    drop(module->loaded ? module->bytes : 0);
+    free(module);
+    return OK;
+}
+CUresult cuLibraryLoadData(struct module **out, const char *image, int *jit, void **values, unsigned count, int *how,
+                           void **how_values, unsigned how_count) {
+    (void)jit, (void)values, (void)count, (void)how, (void)how_values, (void)how_count;
+    return load(out, image, 0);
+}
+CUresult cuLibraryGetModule(struct module **out, struct module *library) {
+    if (!library->loaded && !grab(library->bytes)) {
+        return OUT_OF_MEMORY;
+    }
+    library->loaded = 1;
+    *out = library;
+    return OK;
+}
+CUresult cuLibraryUnload(struct module *library) { return cuModuleUnload(library); }
+
+CUresult cuCtxSetLimit(int limit, size_t value) {
+    static uint64_t heap;
+    if (limit == 2) {
+        if (!grab(value)) {
+            return OUT_OF_MEMORY;
+        }
+        drop(heap);
+        heap = value;
+    }
+    return OK;
+}
+
 /* ---- streams, events, capture ---- */
 
 CUresult cuStreamCreate(struct stream **out, unsigned flags) { (void)flags; *out = calloc(1, sizeof **out); return OK; }
@@ -324,6 +542,7 @@ CUresult cuStreamSynchronize(void *handle) { sleep_until(stream_of(handle, 0)->d
 CUresult cuStreamBeginCapture_v2(struct stream *stream, int mode) {
     stream->capturing = 1;
     stream->captured_ns = 0;
+    stream->graph = calloc(1, sizeof *stream->graph);
     pthread_mutex_lock(&lock);
     captures += mode == 0;
     pthread_mutex_unlock(&lock);
@@ -333,13 +552,51 @@ CUresult cuStreamBeginCapture_v2(struct stream *stream, int mode) {
 CUresult cuStreamEndCapture(struct stream *stream, struct graph **out) {
     stream->capturing = 0;
     captures = 0;
-    *out = malloc(sizeof **out);
+    *out = stream->graph;
     (*out)->ns = (int64_t)stream->captured_ns;
     return OK;
 }
-CUresult cuGraphInstantiateWithFlags(struct graph **out, struct graph *graph, unsigned long long flags) {
-    (void)flags;
+CUresult cuStreamGetCaptureInfo_v2(void *handle, int *status, uint64_t *id, struct graph **graph, void *after, size_t *n) {
+    struct stream *stream = stream_of(handle, 0);
+    (void)after, (void)n;
+    *status = stream->capturing;
+    *id = 1;
+    *graph = stream->capturing ? stream->graph : NULL;
+    return OK;
+}
+
+CUresult cuGraphCreate(struct graph **out, unsigned flags) { (void)flags; *out = calloc(1, sizeof **out); return OK; }
+CUresult cuGraphDestroy(struct graph *graph) { free(graph); return OK; }
+struct node_params { char properties[88]; const void *access; size_t access_count, bytes; CUdeviceptr ptr; };
+CUresult cuGraphAddMemAllocNode(void **out, struct graph *graph, void **after, size_t count, struct node_params *params) {
+    (void)after, (void)count;
+    graph->bytes += params->bytes;
     *out = graph;
+    return OK;
+}
+struct any_params { int type, reserved[3]; struct node_params alloc; };
+CUresult cuGraphAddNode(void **out, struct graph *graph, void **after, size_t count, struct any_params *params) {
+    return params->type == 10 ? cuGraphAddMemAllocNode(out, graph, after, count, &params->alloc) : OK;
+}
+CUresult cuGraphInstantiateWithFlags(struct exec **out, struct graph *graph, unsigned long long flags) {
+    (void)flags;
+    *out = malloc(sizeof **out);
+    **out = (struct exec){graph->ns, graph->bytes, 0};
+    return OK;
+}
+CUresult cuGraphExecDestroy(struct exec *exec) {
+    pthread_mutex_lock(&lock);
+    idle_graph_bytes += exec->holds ? exec->bytes : 0;
+    pthread_mutex_unlock(&lock);
+    free(exec);
+    return OK;
+}
+CUresult cuDeviceGraphMemTrim(int device) {
+    (void)device;
+    pthread_mutex_lock(&lock);
+    drop(idle_graph_bytes);
+    idle_graph_bytes = 0;
+    pthread_mutex_unlock(&lock);
     return OK;
 }
 
@@ -474,13 +731,35 @@ CUresult cuLaunchCooperativeKernelMultiDevice(struct part *list, unsigned count,
     }
     return OK;
 }
-CUresult cuGraphLaunch(struct graph *graph, void *stream) {
-    stats->graph_legacy++;
-    return run(graph->ns, stream_of(stream, 0));
+static CUresult launch_graph(struct exec *exec, struct stream *stream) {
+    pthread_mutex_lock(&lock);
+    int refused = !exec->holds && !grab(exec->bytes);
+    exec->holds = !refused;
+    pthread_mutex_unlock(&lock);
+    return refused ? OUT_OF_MEMORY : run(exec->ns, stream);
 }
-CUresult cuGraphLaunch_ptsz(struct graph *graph, void *stream) {
+CUresult cuGraphLaunch(struct exec *exec, void *stream) {
+    stats->graph_legacy++;
+    return launch_graph(exec, stream_of(stream, 0));
+}
+CUresult cuGraphLaunch_ptsz(struct exec *exec, void *stream) {
     stats->graph_ptsz++;
-    return run(graph->ns, stream_of(stream, 1));
+    return launch_graph(exec, stream_of(stream, 1));
+}
+
+/* Called by copies.c. */
+CUresult stub_copy(uint64_t bytes, void *handle, int per_thread, int waits);
+CUresult stub_copy(uint64_t bytes, void *handle, int per_thread, int waits) {
+    struct stream *stream = stream_of(handle, per_thread);
+    pthread_mutex_lock(&lock);
+    stats->copies++;
+    stats->copied_bytes += bytes;
+    pthread_mutex_unlock(&lock);
+    CUresult result = run((int64_t)(bytes * 1000 / COPY_BYTES_PER_US), stream);
+    if (waits && !stream->capturing) {
+        sleep_until(stream->done_ns);
+    }
+    return result;
 }
 CUresult cuLaunchGridAsync(struct function *f, int width, int height, void *stream) {
     (void)width, (void)height;
@@ -507,12 +786,15 @@ static struct { const char *name; int version; int ptsz; void *function; } expor
     P(cuMemAllocAsync, 11020) P(cuMemFreeAsync, 11020) P(cuMemAllocFromPoolAsync, 11020)
     P(cuLaunchKernelEx, 11060) P(cuLaunchCooperativeKernel, 9000) P(cuGraphLaunch, 10000)
     V(cuLaunchKernel, 4000, cuLaunchKernel) {"cuLaunchKernel", 7000, 1, (void *)cuLaunchKernel_ptsz},
-    E(cuModuleGetFunction, 2000) E(cuMemCreate, 10020)
+    E(cuModuleGetFunction, 2000) E(cuMemCreate, 10020) E(cuModuleLoadData, 2000) E(cuModuleUnload, 2000)
+    E(cuGraphAddMemAllocNode, 11040) E(cuMemPoolDestroy, 11020) E(cuGraphExecDestroy, 10000)
     V(cuGetProcAddress, 11030, cuGetProcAddress) V(cuGetProcAddress, 12000, cuGetProcAddress_v2)
 };
 
+void *stub_copy_export(const char *symbol, int version, int per_thread);
+
 static void *best(const char *symbol, int version, uint64_t flags) {
-    void *found = NULL;
+    void *found = stub_copy_export(symbol, version, (flags & 2) != 0);
     int newest = 0;
     for (size_t i = 0; i < sizeof exports / sizeof exports[0]; i++) {
         int wants_ptsz = (flags & 2) != 0;

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -12,7 +11,7 @@
 
 #define STALE_AFTER_MS 10000u
 #define STALE_RATE_PPM 100000u
-#define LEAVING_RATE_PPM 500000u
+#define STOPPING_RATE_PPM 500000u
 #define INFLIGHT_US 50000u
 #define CHECK_EVERY 64u /* launches at full rate between two looks at the heartbeat */
 
@@ -51,7 +50,7 @@ static const struct control_page *map_page(const char *path) {
 /* Opens the page, or the one that has replaced it; at most once a second. The old mapping stays: others may read it. */
 static void open_page(int64_t now) {
     pthread_mutex_lock(&lock);
-    const char *path = getenv("FAIRLEAD_SHIM_PAGE");
+    const char *path = setting("FAIRLEAD_SHIM_PAGE");
     if (!path || !*path) {
         atomic_store(&configured, 1);
     } else if (!tried_ns || now - tried_ns > SECOND_NS) {
@@ -70,22 +69,27 @@ static void open_page(int64_t now) {
     pthread_mutex_unlock(&lock);
 }
 
-static const struct page_gpu *record_of(const struct control_page *mapped, const struct gpu *gpu) {
-    const struct page_gpu *found = atomic_load_explicit(&records[gpu->ordinal], memory_order_relaxed);
-    if (LIKELY(found)) {
-        return found;
-    }
+static const struct page_gpu *find_record(const struct control_page *mapped, const uint8_t uuid[16]) {
     static const uint8_t any[16];
+    const struct page_gpu *found = NULL;
     for (unsigned i = 0; i < mapped->gpu_count; i++) {
-        if (memcmp(mapped->gpus[i].uuid, gpu->uuid, 16) == 0) {
-            found = &mapped->gpus[i];
-            break;
+        if (memcmp(mapped->gpus[i].uuid, uuid, 16) == 0) {
+            return &mapped->gpus[i];
         }
         if (memcmp(mapped->gpus[i].uuid, any, 16) == 0) {
             found = &mapped->gpus[i];
         }
     }
-    atomic_store_explicit(&records[gpu->ordinal], found, memory_order_relaxed);
+    return found;
+}
+
+static const struct page_gpu *record_of(const struct control_page *mapped, const struct gpu *gpu) {
+    const struct page_gpu *found = atomic_load_explicit(&records[gpu->ordinal], memory_order_acquire);
+    if (LIKELY(found)) {
+        return found;
+    }
+    found = find_record(mapped, gpu->uuid);
+    atomic_store_explicit(&records[gpu->ordinal], found, memory_order_release);
     return found;
 }
 
@@ -98,7 +102,7 @@ static bool is_stale(const struct control_page *mapped, int64_t now) {
 bool control_is_open(const struct gpu *gpu) {
     static __thread unsigned ticks;
     if (UNLIKELY(atomic_load_explicit(&closing, memory_order_relaxed) ||
-                 atomic_load_explicit(&leaving_until, memory_order_relaxed))) {
+                 atomic_load_explicit(&stopping_until, memory_order_relaxed))) {
         return false;
     }
     const struct control_page *mapped = atomic_load_explicit(&page, memory_order_acquire);
@@ -152,19 +156,33 @@ static struct wish page_wish(const struct gpu *gpu, int64_t now) {
 
 struct wish control_wish(const struct gpu *gpu, int64_t now) {
     struct wish wish = page_wish(gpu, now);
-    int64_t until = atomic_load(&leaving_until);
+    int64_t until = atomic_load(&stopping_until);
     if (until && now < until) {
-        bool slow = wish.frozen || wish.rate_ppm < LEAVING_RATE_PPM;
-        wish = (struct wish){slow ? LEAVING_RATE_PPM : wish.rate_ppm, false};
-    } else if (until && atomic_compare_exchange_strong(&leaving_until, &until, 0)) {
+        bool slow = wish.frozen || wish.rate_ppm < STOPPING_RATE_PPM;
+        wish = (struct wish){slow ? STOPPING_RATE_PPM : wish.rate_ppm, false};
+    } else if (until && atomic_compare_exchange_strong(&stopping_until, &until, 0)) {
         log_line("the program's signal handler did not end it in time; the agent's rate holds again");
         atomic_store(&usage_mine()->state, STATE_RUNNING);
     }
     return wish;
 }
 
+/* The last word counts, from an agent that is gone too: a quota that nobody watches is still a promise to a neighbour. */
+uint64_t control_quota(const uint8_t uuid[16]) {
+    const struct control_page *mapped = atomic_load_explicit(&page, memory_order_acquire);
+    if (atomic_load_explicit(&configured, memory_order_relaxed) != 1) {
+        int64_t now = now_ns();
+        if (!mapped || is_stale(mapped, now)) {
+            open_page(now);
+            mapped = atomic_load_explicit(&page, memory_order_acquire);
+        }
+    }
+    const struct page_gpu *record = mapped ? find_record(mapped, uuid) : NULL;
+    return record ? atomic_load_explicit(&record->quota_bytes, memory_order_acquire) : 0;
+}
+
 int64_t control_inflight_ns(void) {
-    const struct control_page *mapped = atomic_load_explicit(&page, memory_order_relaxed);
+    const struct control_page *mapped = atomic_load_explicit(&page, memory_order_acquire);
     uint32_t us = mapped ? atomic_load_explicit(&mapped->inflight_us, memory_order_relaxed) : 0;
     return (int64_t)(us ? us : INFLIGHT_US) * 1000;
 }

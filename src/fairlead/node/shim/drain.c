@@ -92,7 +92,7 @@ static bool wait_until(sem_t *semaphore, double seconds) {
     return result == 0;
 }
 
-static bool start_thread(void *(*body)(void *)) {
+bool start_thread(void *(*body)(void *)) {
     sigset_t all, before;
     pthread_t thread;
     sigfillset(&all);
@@ -203,7 +203,7 @@ void drain_request_death(int signal_number) {
     sem_post(&wake);
 }
 
-void drain_note_leaving(void) {
+void drain_note_stopping(void) {
     atomic_store(&left_by_signal, true);
 }
 

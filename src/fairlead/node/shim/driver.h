@@ -22,6 +22,10 @@ typedef void *CUgraphExec;
 typedef void *CUarray;
 typedef void *CUmipmappedArray;
 typedef void *CUmemoryPool;
+typedef void *CUmodule;
+typedef void *CUlibrary;
+typedef void *CUgraph;
+typedef void *CUgraphNode;
 
 enum {
     CUDA_SUCCESS = 0,
@@ -37,6 +41,10 @@ enum { CU_CAPTURE_STATUS_NONE = 0 };
 enum { CU_CAPTURE_MODE_RELAXED = 2 };
 enum { CU_LOCATION_DEVICE = 1 };
 enum { CU_GET_PROC_LEGACY_STREAM = 1, CU_GET_PROC_PER_THREAD_STREAM = 2 };
+
+enum { CU_POOL_RESERVED_BYTES = 5 };
+enum { CU_LIMIT_PRINTF_FIFO = 1, CU_LIMIT_MALLOC_HEAP = 2 };
+enum { CU_NODE_MEM_ALLOC = 10 };
 
 #define CU_STREAM_PER_THREAD ((CUstream)0x2)
 
@@ -77,6 +85,41 @@ typedef struct {
         int type, id;
     } location;
 } CUmemProp;
+
+/* An allocation node: the pool's properties, of which only the place is read, then the rest. */
+typedef struct {
+    int type, handle_types;
+    struct {
+        int type, id;
+    } location;
+    unsigned char properties[72];
+    const void *access;
+    size_t access_count, bytes;
+    CUdeviceptr ptr;
+} CUmemAllocNodeParams;
+
+/* Any node, of which only allocations are read. */
+typedef struct {
+    int type, reserved[3];
+    CUmemAllocNodeParams alloc;
+} CUgraphNodeParams;
+
+typedef struct {
+    char bytes[64];
+} CUipcMemHandle;
+
+/* The ends of the two descriptions of a copy. */
+typedef struct {
+    uint64_t places[14];
+    size_t width_bytes, height;
+} CUcopy2D;
+
+typedef struct {
+    uint64_t places[22];
+    size_t width_bytes, height, depth;
+} CUcopy3D;
+
+_Static_assert(offsetof(CUmemAllocNodeParams, bytes) == 104, "CUDA_MEM_ALLOC_NODE_PARAMS");
 
 typedef struct {
     unsigned int grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
@@ -131,6 +174,41 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes);
 CUresult cuDeviceTotalMem(unsigned *bytes, CUdevice device);
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device);
 
+CUresult cuMemPoolDestroy(CUmemoryPool pool);
+CUresult cuMemExportToShareableHandle(void *shareable, CUmemHandle handle, int type, unsigned long long flags);
+CUresult cuMemImportFromShareableHandle(CUmemHandle *out, void *shareable, int type);
+CUresult cuMemPoolExportPointer(void *data, CUdeviceptr ptr);
+CUresult cuMemPoolImportPointer(CUdeviceptr *out, CUmemoryPool pool, void *data);
+CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr ptr);
+CUresult cuIpcOpenMemHandle(CUdeviceptr *out, CUipcMemHandle handle, unsigned flags);
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned flags);
+CUresult cuIpcCloseMemHandle(CUdeviceptr ptr);
+CUresult cuModuleLoad(CUmodule *out, const char *path);
+CUresult cuModuleLoadData(CUmodule *out, const void *image);
+CUresult cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned count, int *options, void **values);
+CUresult cuModuleLoadFatBinary(CUmodule *out, const void *image);
+CUresult cuModuleUnload(CUmodule module);
+CUresult cuLibraryLoadData(CUlibrary *out, const void *image, int *jit, void **jit_values, unsigned jit_count, int *how,
+                           void **how_values, unsigned how_count);
+CUresult cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jit, void **jit_values, unsigned jit_count,
+                               int *how, void **how_values, unsigned how_count);
+CUresult cuLibraryGetModule(CUmodule *out, CUlibrary library);
+CUresult cuLibraryUnload(CUlibrary library);
+CUresult cuCtxSetLimit(int limit, size_t value);
+CUresult cuGraphAddMemAllocNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count,
+                                CUmemAllocNodeParams *params);
+CUresult cuGraphAddNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count,
+                        CUgraphNodeParams *params);
+CUresult cuGraphAddNode_v2(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, const void *edges, size_t count,
+                           CUgraphNodeParams *params);
+CUresult cuGraphInstantiate(CUgraphExec *out, CUgraph graph, CUgraphNode *bad, char *log, size_t room);
+CUresult cuGraphInstantiate_v2(CUgraphExec *out, CUgraph graph, CUgraphNode *bad, char *log, size_t room);
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph, unsigned long long flags);
+CUresult cuGraphInstantiateWithParams(CUgraphExec *out, CUgraph graph, void *params);
+CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *out, CUgraph graph, void *params);
+CUresult cuGraphDestroy(CUgraph graph);
+CUresult cuGraphExecDestroy(CUgraphExec exec);
+
 CUresult cuCtxDestroy(CUcontext context);
 CUresult cuCtxDestroy_v2(CUcontext context);
 CUresult cuDevicePrimaryCtxReset(CUdevice device);
@@ -167,6 +245,13 @@ CUresult cuEventQuery(CUevent event);
 CUresult cuEventElapsedTime(float *ms, CUevent start, CUevent end);
 CUresult cuEventDestroy_v2(CUevent event);
 CUresult cuStreamIsCapturing(CUstream stream, int *status);
+CUresult cuStreamGetCaptureInfo_v2(CUstream stream, int *status, uint64_t *id, CUgraph *graph, const CUgraphNode **after,
+                                   size_t *count);
+CUresult cuDeviceGetMemPool(CUmemoryPool *out, CUdevice device);
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value);
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes);
+CUresult cuDeviceGraphMemTrim(CUdevice device);
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr ptr);
 CUresult cuThreadExchangeStreamCaptureMode(int *mode);
 
 /* NVML: shown the quota too. */
@@ -219,6 +304,35 @@ int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory);
     HOOK(cuMemGetInfo_v2, "cuMemGetInfo", 3020, 0)                                                 \
     HOOK(cuDeviceTotalMem, "cuDeviceTotalMem", 2000, 0)                                            \
     HOOK(cuDeviceTotalMem_v2, "cuDeviceTotalMem", 3020, 0)                                         \
+    HOOK(cuMemPoolDestroy, "cuMemPoolDestroy", 11020, 0)                                           \
+    HOOK(cuMemExportToShareableHandle, "cuMemExportToShareableHandle", 10020, 0)                   \
+    HOOK(cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle", 10020, 0)               \
+    HOOK(cuMemPoolExportPointer, "cuMemPoolExportPointer", 11020, 0)                               \
+    HOOK(cuMemPoolImportPointer, "cuMemPoolImportPointer", 11020, 0)                               \
+    HOOK(cuIpcGetMemHandle, "cuIpcGetMemHandle", 4010, 0)                                          \
+    HOOK(cuIpcOpenMemHandle, "cuIpcOpenMemHandle", 4010, 0)                                        \
+    HOOK(cuIpcOpenMemHandle_v2, "cuIpcOpenMemHandle", 11000, 0)                                    \
+    HOOK(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", 4010, 0)                                      \
+    HOOK(cuModuleLoad, "cuModuleLoad", 2000, 0)                                                    \
+    HOOK(cuModuleLoadData, "cuModuleLoadData", 2000, 0)                                            \
+    HOOK(cuModuleLoadDataEx, "cuModuleLoadDataEx", 2010, 0)                                        \
+    HOOK(cuModuleLoadFatBinary, "cuModuleLoadFatBinary", 2000, 0)                                  \
+    HOOK(cuModuleUnload, "cuModuleUnload", 2000, 0)                                                \
+    HOOK(cuLibraryLoadData, "cuLibraryLoadData", 12000, 0)                                         \
+    HOOK(cuLibraryLoadFromFile, "cuLibraryLoadFromFile", 12000, 0)                                 \
+    HOOK(cuLibraryGetModule, "cuLibraryGetModule", 12000, 0)                                       \
+    HOOK(cuLibraryUnload, "cuLibraryUnload", 12000, 0)                                             \
+    HOOK(cuCtxSetLimit, "cuCtxSetLimit", 3010, 0)                                                  \
+    HOOK(cuGraphAddMemAllocNode, "cuGraphAddMemAllocNode", 11040, 0)                               \
+    HOOK(cuGraphAddNode, "cuGraphAddNode", 12020, 0)                                               \
+    HOOK(cuGraphAddNode_v2, "cuGraphAddNode", 12030, 0)                                            \
+    HOOK(cuGraphInstantiate, "cuGraphInstantiate", 10000, 0)                                       \
+    HOOK(cuGraphInstantiate_v2, "cuGraphInstantiate", 11000, 0)                                    \
+    HOOK(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 11040, 0)                     \
+    HOOK(cuGraphInstantiateWithParams, "cuGraphInstantiateWithParams", 12000, CU_GET_PROC_LEGACY_STREAM) \
+    HOOK(cuGraphInstantiateWithParams_ptsz, "cuGraphInstantiateWithParams", 12000, CU_GET_PROC_PER_THREAD_STREAM) \
+    HOOK(cuGraphDestroy, "cuGraphDestroy", 10000, 0)                                               \
+    HOOK(cuGraphExecDestroy, "cuGraphExecDestroy", 10000, 0)                                       \
     HOOK(cuCtxDestroy, "cuCtxDestroy", 2000, 0)                                                    \
     HOOK(cuCtxDestroy_v2, "cuCtxDestroy", 4000, 0)                                                 \
     HOOK(cuDevicePrimaryCtxReset, "cuDevicePrimaryCtxReset", 7000, 0)                              \
@@ -238,11 +352,152 @@ int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory);
     HOOK(cuLaunchGrid, "cuLaunchGrid", 2000, 0)                                                    \
     HOOK(cuLaunchGridAsync, "cuLaunchGridAsync", 2000, 0)
 
+/* Copies, fills and prefetches: name, name and version to ask cuGetProcAddress for, parameters, their names, bytes. Each
+ * has a variant for the per-thread default stream, _ptds where the call waits and _ptsz where it does not. Addresses are
+ * stated as numbers: they are passed the same way, and only handed on. */
+#define COPIES(SYNC, ASYNC) \
+    SYNC(cuMemcpy, "cuMemcpy", 4000, (uint64_t to, uint64_t from, size_t bytes), (to, from, bytes), bytes) \
+    SYNC(cuMemcpyHtoD_v2, "cuMemcpyHtoD", 3020, \
+         (uint64_t to, uint64_t from, size_t bytes), \
+         (to, from, bytes), bytes) \
+    SYNC(cuMemcpyDtoH_v2, "cuMemcpyDtoH", 3020, \
+         (uint64_t to, uint64_t from, size_t bytes), \
+         (to, from, bytes), bytes) \
+    SYNC(cuMemcpyDtoD_v2, "cuMemcpyDtoD", 3020, \
+         (uint64_t to, uint64_t from, size_t bytes), \
+         (to, from, bytes), bytes) \
+    ASYNC(cuMemcpyAsync, "cuMemcpyAsync", 4000, \
+         (uint64_t to, uint64_t from, size_t bytes, CUstream stream), \
+         (to, from, bytes, stream), bytes) \
+    ASYNC(cuMemcpyHtoDAsync_v2, "cuMemcpyHtoDAsync", 3020, \
+         (uint64_t to, uint64_t from, size_t bytes, CUstream stream), \
+         (to, from, bytes, stream), bytes) \
+    ASYNC(cuMemcpyDtoHAsync_v2, "cuMemcpyDtoHAsync", 3020, \
+         (uint64_t to, uint64_t from, size_t bytes, CUstream stream), \
+         (to, from, bytes, stream), bytes) \
+    ASYNC(cuMemcpyDtoDAsync_v2, "cuMemcpyDtoDAsync", 3020, \
+         (uint64_t to, uint64_t from, size_t bytes, CUstream stream), \
+         (to, from, bytes, stream), bytes) \
+    SYNC(cuMemcpyDtoA_v2, "cuMemcpyDtoA", 3020, \
+         (uint64_t a, uint64_t b, uint64_t c, size_t bytes), \
+         (a, b, c, bytes), bytes) \
+    SYNC(cuMemcpyAtoD_v2, "cuMemcpyAtoD", 3020, \
+         (uint64_t a, uint64_t b, uint64_t c, size_t bytes), \
+         (a, b, c, bytes), bytes) \
+    SYNC(cuMemcpyHtoA_v2, "cuMemcpyHtoA", 3020, \
+         (uint64_t a, uint64_t b, uint64_t c, size_t bytes), \
+         (a, b, c, bytes), bytes) \
+    SYNC(cuMemcpyAtoH_v2, "cuMemcpyAtoH", 3020, \
+         (uint64_t a, uint64_t b, uint64_t c, size_t bytes), \
+         (a, b, c, bytes), bytes) \
+    ASYNC(cuMemcpyHtoAAsync_v2, "cuMemcpyHtoAAsync", 3020, \
+         (uint64_t a, uint64_t b, uint64_t c, size_t bytes, CUstream stream), \
+         (a, b, c, bytes, stream), bytes) \
+    ASYNC(cuMemcpyAtoHAsync_v2, "cuMemcpyAtoHAsync", 3020, \
+         (uint64_t a, uint64_t b, uint64_t c, size_t bytes, CUstream stream), \
+         (a, b, c, bytes, stream), bytes) \
+    SYNC(cuMemcpyAtoA_v2, "cuMemcpyAtoA", 3020, \
+         (uint64_t a, uint64_t b, uint64_t c, uint64_t d, size_t bytes), \
+         (a, b, c, d, bytes), bytes) \
+    SYNC(cuMemcpyPeer, "cuMemcpyPeer", 4000, \
+         (uint64_t a, uint64_t b, uint64_t c, uint64_t d, size_t bytes), \
+         (a, b, c, d, bytes), bytes) \
+    ASYNC(cuMemcpyPeerAsync, "cuMemcpyPeerAsync", 4000, \
+         (uint64_t a, uint64_t b, uint64_t c, uint64_t d, size_t bytes, CUstream stream), \
+         (a, b, c, d, bytes, stream), bytes) \
+    SYNC(cuMemcpy2D_v2, "cuMemcpy2D", 3020, \
+         (const CUcopy2D *desc), \
+         (desc), desc ? desc->width_bytes * desc->height : 0) \
+    SYNC(cuMemcpy2DUnaligned_v2, "cuMemcpy2DUnaligned", 3020, \
+         (const CUcopy2D *desc), \
+         (desc), desc ? desc->width_bytes * desc->height : 0) \
+    ASYNC(cuMemcpy2DAsync_v2, "cuMemcpy2DAsync", 3020, \
+         (const CUcopy2D *desc, CUstream stream), \
+         (desc, stream), desc ? desc->width_bytes * desc->height : 0) \
+    SYNC(cuMemcpy3D_v2, "cuMemcpy3D", 3020, \
+         (const CUcopy3D *desc), \
+         (desc), desc ? desc->width_bytes * desc->height * desc->depth : 0) \
+    SYNC(cuMemcpy3DPeer, "cuMemcpy3DPeer", 4000, \
+         (const CUcopy3D *desc), \
+         (desc), desc ? desc->width_bytes * desc->height * desc->depth : 0) \
+    ASYNC(cuMemcpy3DAsync_v2, "cuMemcpy3DAsync", 3020, \
+         (const CUcopy3D *desc, CUstream stream), \
+         (desc, stream), desc ? desc->width_bytes * desc->height * desc->depth : 0) \
+    ASYNC(cuMemcpy3DPeerAsync, "cuMemcpy3DPeerAsync", 4000, \
+         (const CUcopy3D *desc, CUstream stream), \
+         (desc, stream), desc ? desc->width_bytes * desc->height * desc->depth : 0) \
+    SYNC(cuMemsetD8_v2, "cuMemsetD8", 3020, \
+         (CUdeviceptr to, unsigned char value, size_t count), \
+         (to, value, count), count) \
+    ASYNC(cuMemsetD8Async, "cuMemsetD8Async", 3020, \
+         (CUdeviceptr to, unsigned char value, size_t count, CUstream stream), \
+         (to, value, count, stream), count) \
+    SYNC(cuMemsetD2D8_v2, "cuMemsetD2D8", 3020, \
+         (CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height), \
+         (to, pitch, value, width, height), width * height) \
+    ASYNC(cuMemsetD2D8Async, "cuMemsetD2D8Async", 3020, \
+         (CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height, CUstream stream), \
+         (to, pitch, value, width, height, stream), width * height) \
+    SYNC(cuMemsetD16_v2, "cuMemsetD16", 3020, \
+         (CUdeviceptr to, unsigned short value, size_t count), \
+         (to, value, count), count * 2) \
+    ASYNC(cuMemsetD16Async, "cuMemsetD16Async", 3020, \
+         (CUdeviceptr to, unsigned short value, size_t count, CUstream stream), \
+         (to, value, count, stream), count * 2) \
+    SYNC(cuMemsetD2D16_v2, "cuMemsetD2D16", 3020, \
+         (CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height), \
+         (to, pitch, value, width, height), width * height * 2) \
+    ASYNC(cuMemsetD2D16Async, "cuMemsetD2D16Async", 3020, \
+         (CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height, CUstream stream), \
+         (to, pitch, value, width, height, stream), width * height * 2) \
+    SYNC(cuMemsetD32_v2, "cuMemsetD32", 3020, \
+         (CUdeviceptr to, unsigned value, size_t count), \
+         (to, value, count), count * 4) \
+    ASYNC(cuMemsetD32Async, "cuMemsetD32Async", 3020, \
+         (CUdeviceptr to, unsigned value, size_t count, CUstream stream), \
+         (to, value, count, stream), count * 4) \
+    SYNC(cuMemsetD2D32_v2, "cuMemsetD2D32", 3020, \
+         (CUdeviceptr to, size_t pitch, unsigned value, size_t width, size_t height), \
+         (to, pitch, value, width, height), width * height * 4) \
+    ASYNC(cuMemsetD2D32Async, "cuMemsetD2D32Async", 3020, \
+         (CUdeviceptr to, size_t pitch, unsigned value, size_t width, size_t height, CUstream stream), \
+         (to, pitch, value, width, height, stream), width * height * 4) \
+    ASYNC(cuMemPrefetchAsync, "cuMemPrefetchAsync", 8000, \
+         (CUdeviceptr ptr, size_t bytes, CUdevice to, CUstream stream), \
+         (ptr, bytes, to, stream), bytes) \
+    ASYNC(cuMemPrefetchAsync_v2, "cuMemPrefetchAsync", 12020, \
+         (CUdeviceptr ptr, size_t bytes, uint64_t place, unsigned flags, CUstream stream), \
+         (ptr, bytes, place, flags, stream), bytes) \
+    ASYNC(cuMemcpyBatchAsync, "cuMemcpyBatchAsync", 12080, \
+         (CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count, void *how, \
+          size_t *how_at, size_t how_count, size_t *failed, CUstream stream), \
+         (to, from, sizes, count, how, how_at, how_count, failed, stream), \
+         copy_batch_bytes(sizes, count)) \
+    ASYNC(cuMemcpyBatchAsync_v2, "cuMemcpyBatchAsync", 13000, \
+         (CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count, void *how, \
+          size_t *how_at, size_t how_count, CUstream stream), \
+         (to, from, sizes, count, how, how_at, how_count, stream), \
+         copy_batch_bytes(sizes, count)) \
+    ASYNC(cuMemcpy3DBatchAsync, "cuMemcpy3DBatchAsync", 12080, \
+         (size_t count, void *list, size_t *failed, unsigned long long flags, CUstream stream), \
+         (count, list, failed, flags, stream), count) \
+    ASYNC(cuMemcpy3DBatchAsync_v2, "cuMemcpy3DBatchAsync", 13000, \
+         (size_t count, void *list, unsigned long long flags, CUstream stream), \
+         (count, list, flags, stream), count)
+
+#define SYNC_DECLARED(name, base, version, params, ...) CUresult name params; CUresult name##_ptds params;
+#define ASYNC_DECLARED(name, base, version, params, ...) CUresult name params; CUresult name##_ptsz params;
+COPIES(SYNC_DECLARED, ASYNC_DECLARED)
+#undef SYNC_DECLARED
+#undef ASYNC_DECLARED
+
 #define CALLED(CALL)                                                                                   \
     CALL(cuDeviceGetCount) CALL(cuDeviceGetUuid) CALL(cuDevicePrimaryCtxRetain)                        \
     CALL(cuDevicePrimaryCtxGetState) CALL(cuCtxGetCurrent) CALL(cuCtxGetDevice)                        \
     CALL(cuCtxPushCurrent_v2) CALL(cuCtxPopCurrent_v2) CALL(cuCtxSynchronize) CALL(cuEventCreate)      \
     CALL(cuEventRecord) CALL(cuEventQuery) CALL(cuEventElapsedTime) CALL(cuEventDestroy_v2)            \
-    CALL(cuStreamIsCapturing) CALL(cuThreadExchangeStreamCaptureMode)
+    CALL(cuStreamIsCapturing) CALL(cuThreadExchangeStreamCaptureMode) CALL(cuStreamGetCaptureInfo_v2)  \
+    CALL(cuDeviceGetMemPool) CALL(cuMemPoolGetAttribute) CALL(cuMemPoolTrimTo) CALL(cuDeviceGraphMemTrim) \
+    CALL(cuMemGetAddressRange_v2)
 
 #endif

@@ -70,7 +70,7 @@ bool flight_capturing(CUstream stream) {
     return real.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_CAPTURE_STATUS_NONE;
 }
 
-static int relax(void) {
+int flight_relax(void) {
     int mode = CU_CAPTURE_MODE_RELAXED;
     if (real.cuThreadExchangeStreamCaptureMode) {
         real.cuThreadExchangeStreamCaptureMode(&mode);
@@ -78,7 +78,7 @@ static int relax(void) {
     return mode;
 }
 
-static void restore(int mode) {
+void flight_restore(int mode) {
     if (real.cuThreadExchangeStreamCaptureMode) {
         real.cuThreadExchangeStreamCaptureMode(&mode);
     }
@@ -112,7 +112,7 @@ static void settle(const struct timing *timing) {
 /* Takes out what has completed. Anything but "not ready" counts as that: a broken context has nothing in flight. */
 static void poll(void) {
     pthread_mutex_lock(&lock);
-    int mode = relax(), kept = 0;
+    int mode = flight_relax(), kept = 0;
     for (int i = 0; i < marker_count; i++) {
         if (real.cuEventQuery(markers[i].event) == CUDA_ERROR_NOT_READY) {
             markers[kept++] = markers[i];
@@ -133,12 +133,12 @@ static void poll(void) {
         }
     }
     timing_count = kept;
-    restore(mode);
+    flight_restore(mode);
     pthread_mutex_unlock(&lock);
 }
 
 void flight_mark(struct gpu *gpu, CUstream stream, int64_t covers_ns) {
-    int mode = relax();
+    int mode = flight_relax();
     CUevent event = record(stream, CU_EVENT_DISABLE_TIMING);
     if (event) {
         CUcontext context = context_seen();
@@ -153,7 +153,7 @@ void flight_mark(struct gpu *gpu, CUstream stream, int64_t covers_ns) {
             real.cuEventDestroy_v2(event);
         }
     }
-    restore(mode);
+    flight_restore(mode);
 }
 
 void flight_hold(struct gpu *gpu) {
@@ -176,23 +176,23 @@ void flight_hold(struct gpu *gpu) {
 
 bool flight_time_begin(CUstream stream, CUevent *start) {
     poll();
-    int mode = relax();
+    int mode = flight_relax();
     *start = record(stream, CU_EVENT_DEFAULT);
-    restore(mode);
+    flight_restore(mode);
     return *start != NULL;
 }
 
 void flight_time_cancel(CUevent start, struct cost *cost) {
-    int mode = relax();
+    int mode = flight_relax();
     real.cuEventDestroy_v2(start);
-    restore(mode);
+    flight_restore(mode);
     atomic_store(&cost->pending, 0);
 }
 
 void flight_time_end(struct gpu *gpu, CUstream stream, CUevent start, struct cost *cost) {
-    int mode = relax();
+    int mode = flight_relax();
     CUevent end = record(stream, CU_EVENT_DEFAULT);
-    restore(mode);
+    flight_restore(mode);
     CUcontext context = context_seen();
     pthread_mutex_lock(&lock);
     bool room = end && timing_count < TIMINGS;

@@ -11,6 +11,9 @@ static void in_child(void) {
     real_after_fork();
     usage_after_fork();
     ledger_after_fork();
+    pools_after_fork();
+    modules_after_fork();
+    gate_after_fork();
     flight_after_fork();
     devices_after_fork();
     control_after_fork();

@@ -3,9 +3,12 @@
  * Fast path, at rate 1: a few loads, three additions and no lock; 15 to 25 ns on the stub driver (bench/shim.py).
  * Otherwise a launch takes its estimated GPU time out of the bucket of its GPU. It may leave the bucket in debt, since
  * a kernel can be longer than any sensible burst; the next one waits until the debt is paid. The bucket lies in the
- * usage page, so that the processes of a job share one rate.
+ * usage page, so that the processes of a job share one rate. The job can write that page, so each process keeps a second
+ * bucket in its own memory, at the same rate: it must have something in both.
  */
 #define _GNU_SOURCE
+#include <string.h>
+
 #include "shim.h"
 
 #define BURST_NS (10 * MS_NS)
@@ -33,13 +36,19 @@ static unsigned roll(unsigned sides) {
     return (unsigned)((dice >> 32) % sides);
 }
 
-void gate_charge(struct gpu *gpu, int64_t ns) {
-    _Atomic int64_t *tokens = &usage_gpu(gpu->usage_index)->tokens_ns;
+static struct usage_gpu own[MAX_GPUS]; /* by ordinal */
+
+static void charge(_Atomic int64_t *tokens, int64_t ns) {
     int64_t have = atomic_load(tokens), after;
     do {
         after = have - ns;
         after = after < -DEEPEST_DEBT_NS ? -DEEPEST_DEBT_NS : after > BURST_NS ? BURST_NS : after;
     } while (!atomic_compare_exchange_weak(tokens, &have, after));
+}
+
+void gate_charge(struct gpu *gpu, int64_t ns) {
+    charge(&usage_gpu(gpu->usage_index)->tokens_ns, ns);
+    charge(&own[gpu->ordinal].tokens_ns, ns);
     COUNT(charged_ns, (uint64_t)ns);
 }
 
@@ -58,9 +67,11 @@ static void refill(struct usage_gpu *bucket, uint32_t rate_ppm, int64_t now) {
 
 /* 0: there was enough, go. Otherwise how long to wait before asking again. */
 static int64_t bucket_wait_ns(const struct gpu *gpu, uint32_t rate_ppm, int64_t now) {
-    struct usage_gpu *bucket = usage_gpu(gpu->usage_index);
+    struct usage_gpu *bucket = usage_gpu(gpu->usage_index), *mine = &own[gpu->ordinal];
     refill(bucket, rate_ppm, now);
-    int64_t tokens = atomic_load(&bucket->tokens_ns);
+    refill(mine, rate_ppm, now);
+    int64_t tokens = atomic_load(&bucket->tokens_ns), private_tokens = atomic_load(&mine->tokens_ns);
+    tokens = private_tokens < tokens ? private_tokens : tokens;
     if (tokens > 0) {
         return 0;
     }
@@ -179,4 +190,8 @@ void gate_leave(struct ticket *ticket, CUresult result) {
     if (ticket->mark_ns && result == CUDA_SUCCESS) {
         flight_mark(ticket->gpu, ticket->stream, ticket->mark_ns);
     }
+}
+
+void gate_after_fork(void) {
+    memset(own, 0, sizeof own);
 }

@@ -1,23 +1,6 @@
-/* Hooks of every call that hands work to the GPU.
- *
- * In the _ptsz variants stream 0 means the thread's own default stream; the shim's own calls name it by its handle.
- */
+/* Hooks of every call that has the GPU run kernels. */
 #define _GNU_SOURCE
 #include "shim.h"
-
-#define LEGACY(stream) (stream)
-#define PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
-
-#define GATED(function, blocks, stream, call)                                       \
-    do {                                                                            \
-        struct ticket ticket;                                                       \
-        if (LIKELY(!gate_enter(&ticket, (function), (uint64_t)(blocks), (stream)))) { \
-            return call;                                                            \
-        }                                                                           \
-        CUresult result = call;                                                     \
-        gate_leave(&ticket, result);                                                \
-        return result;                                                              \
-    } while (0)
 
 #define BLOCKS(x, y, z) ((uint64_t)(x) * (y) * (z))
 

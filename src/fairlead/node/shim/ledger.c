@@ -49,18 +49,25 @@ static struct entry *new_entry(enum kind kind, uint64_t key, uint64_t span, stru
     return entry;
 }
 
-void ledger_add(enum kind kind, uint64_t key, uint64_t span, struct holding holding) {
+static struct entry *make(enum kind kind, uint64_t key, uint64_t span, struct holding holding) {
     struct holding *kept = malloc(sizeof *kept);
     struct entry *entry = kept ? new_entry(kind, key, span, kept) : NULL;
     if (!entry) {
         free(kept); /* stays charged: too much counted is the safe side */
-        return;
+        return NULL;
     }
     *kept = holding;
     kept->references = 1;
-    pthread_mutex_lock(&lock);
-    insert(entry);
-    pthread_mutex_unlock(&lock);
+    return entry;
+}
+
+void ledger_add(enum kind kind, uint64_t key, uint64_t span, struct holding holding) {
+    struct entry *entry = make(kind, key, span, holding);
+    if (entry) {
+        pthread_mutex_lock(&lock);
+        insert(entry);
+        pthread_mutex_unlock(&lock);
+    }
 }
 
 bool ledger_share(enum kind from_kind, uint64_t from, enum kind kind, uint64_t key, uint64_t span) {
@@ -97,20 +104,79 @@ void ledger_put_back(struct entry *entry) {
     }
 }
 
-static void release(struct entry *entry) {
-    if (--entry->holding->references == 0) {
-        quota_give_back(entry->holding->gpu, entry->holding->bytes);
-        free(entry->holding);
+void ledger_grow(enum kind kind, uint64_t key, struct gpu *gpu, uint64_t bytes) {
+    struct entry *fresh = make(kind, key, 0, (struct holding){.gpu = gpu});
+    pthread_mutex_lock(&lock);
+    struct entry *entry = find(kind, key);
+    if (!entry && fresh) {
+        insert(fresh);
+        entry = fresh;
+        fresh = NULL;
     }
-    free(entry);
+    if (entry) {
+        entry->holding->bytes += bytes;
+    }
+    pthread_mutex_unlock(&lock);
+    if (fresh) {
+        free(fresh->holding);
+        free(fresh);
+    }
 }
 
-void ledger_drop(struct entry *entry) {
-    if (entry) {
-        pthread_mutex_lock(&lock);
-        release(entry);
-        pthread_mutex_unlock(&lock);
+void ledger_size_import(enum kind kind, uint64_t key, uint64_t bytes) {
+    pthread_mutex_lock(&lock);
+    struct entry *entry = find(kind, key);
+    struct holding *holding = entry ? entry->holding : NULL;
+    if (holding && holding->account == ACCOUNT_IMPORTED && bytes > holding->bytes) {
+        usage_add(holding->gpu->usage_index, ACCOUNT_IMPORTED, bytes - holding->bytes);
+        holding->bytes = bytes;
     }
+    pthread_mutex_unlock(&lock);
+}
+
+void ledger_export(enum kind kind, uint64_t key) {
+    pthread_mutex_lock(&lock);
+    struct entry *entry = find(kind, key);
+    struct holding *holding = entry ? entry->holding : NULL;
+    if (holding && holding->account == ACCOUNT_USED && !holding->exported_bytes) {
+        holding->exported_bytes = holding->bytes;
+        usage_add(holding->gpu->usage_index, ACCOUNT_EXPORTED, holding->bytes);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static void free_holding(struct holding *holding) {
+    unsigned index = holding->gpu->usage_index;
+    if (holding->exported_bytes) {
+        usage_subtract(index, ACCOUNT_EXPORTED, holding->exported_bytes);
+    }
+    if (holding->pool) {
+        pool_give_back(holding->pool, holding->bytes);
+    } else {
+        usage_subtract(index, holding->account, holding->bytes);
+    }
+    free(holding);
+}
+
+/* Gives what nobody leads to any more, for free_holding once the lock is released: a pool asks the driver. */
+static struct holding *unlink_holding(struct entry *entry) {
+    struct holding *last = --entry->holding->references == 0 ? entry->holding : NULL;
+    free(entry);
+    return last;
+}
+
+struct gpu *ledger_drop(struct entry *entry) {
+    if (!entry) {
+        return NULL;
+    }
+    pthread_mutex_lock(&lock);
+    struct holding *last = unlink_holding(entry);
+    pthread_mutex_unlock(&lock);
+    struct gpu *gpu = last ? last->gpu : NULL;
+    if (last) {
+        free_holding(last);
+    }
+    return gpu;
 }
 
 uint64_t entry_span(const struct entry *entry) {
@@ -133,6 +199,7 @@ bool ledger_find_mapping(uint64_t address, uint64_t *start) {
 }
 
 void ledger_forget_context(CUcontext context) {
+    struct holding *gone = NULL;
     pthread_mutex_lock(&lock);
     for (unsigned i = 0; i < BUCKETS; i++) {
         struct entry **link = &table[i];
@@ -140,13 +207,22 @@ void ledger_forget_context(CUcontext context) {
             struct entry *entry = *link;
             if (entry->holding->context && entry->holding->context == context) {
                 *link = entry->next;
-                release(entry);
+                struct holding *last = unlink_holding(entry);
+                if (last) {
+                    last->next = gone;
+                    gone = last;
+                }
             } else {
                 link = &entry->next;
             }
         }
     }
     pthread_mutex_unlock(&lock);
+    while (gone) {
+        struct holding *next = gone->next;
+        free_holding(gone);
+        gone = next;
+    }
 }
 
 void ledger_after_fork(void) {

@@ -3,13 +3,12 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "shim.h"
 
 void log_line(const char *format, ...) {
-    const char *path = getenv("FAIRLEAD_SHIM_LOG");
+    const char *path = setting("FAIRLEAD_SHIM_LOG");
     if (!path || !*path) {
         return;
     }
@@ -34,18 +33,4 @@ void log_line(const char *format, ...) {
         (void)written;
         close(fd);
     }
-}
-
-double setting_s(const char *name, double otherwise) {
-    const char *text = getenv(name);
-    if (!text || !*text) {
-        return otherwise;
-    }
-    char *end = NULL;
-    double value = strtod(text, &end);
-    if (end == text || *end || value < 0 || value > 86400) {
-        log_line("%s is %s, not seconds from 0 to 86400; %g holds", name, text, otherwise);
-        return otherwise;
-    }
-    return value;
 }

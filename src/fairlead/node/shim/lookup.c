@@ -42,6 +42,7 @@ static __attribute__((noinline)) void *translate(void *handle, const char *name,
     return real_ready() ? real_to_hook(found) : found;
 }
 
+#ifndef FAIRLEAD_SANITIZED /* a sanitizer's runtime looks its own functions up before it can run instrumented code */
 EXPORT void *dlsym(void *restrict handle, const char *restrict name) {
     dlsym_t call = real_dlsym();
     if (LIKELY(!is_ours(handle, name))) {
@@ -57,6 +58,8 @@ EXPORT void *dlvsym(void *restrict handle, const char *restrict name, const char
     }
     return translate(handle, name, call(handle, name, version));
 }
+
+#endif
 
 static void map_found(const char *symbol, void **out, int version, uint64_t flags) {
     void *hook = real_to_hook(*out);

@@ -4,40 +4,7 @@
  * granted never passes the quota.
  */
 #define _GNU_SOURCE
-#include "shim.h"
-
-/* Calls the driver for `bytes` of the current GPU; `call` sets `result`. */
-#define ACCOUNTED(kind, out, bytes, call)                                                                          \
-    do {                                                                                                           \
-        struct gpu *gpu = gpu_current();                                                                           \
-        if (!gpu || !(out)) {                                                                                      \
-            return call;                                                                                           \
-        }                                                                                                          \
-        CUcontext context = context_seen();                                                                        \
-        uint64_t wanted = (bytes);                                                                                 \
-        if (!quota_reserve(gpu, wanted)) {                                                                         \
-            return CUDA_ERROR_OUT_OF_MEMORY;                                                                       \
-        }                                                                                                          \
-        CUresult result = call;                                                                                    \
-        if (result != CUDA_SUCCESS) {                                                                              \
-            quota_give_back(gpu, wanted);                                                                          \
-        } else {                                                                                                   \
-            ledger_add(kind, (uint64_t)*(out), wanted, (struct holding){gpu, wanted, context, 1});                 \
-        }                                                                                                          \
-        return result;                                                                                             \
-    } while (0)
-
-#define RELEASED(kind, key, call)                                  \
-    do {                                                           \
-        struct entry *entry = ledger_take(kind, (uint64_t)(key));  \
-        CUresult result = call;                                    \
-        if (result == CUDA_SUCCESS) {                              \
-            ledger_drop(entry);                                    \
-        } else {                                                   \
-            ledger_put_back(entry);                                \
-        }                                                          \
-        return result;                                             \
-    } while (0)
+#include "accounted.h"
 
 EXPORT CUresult cuMemAlloc(CUdeviceptr_v1 *out, unsigned bytes) {
     NEEDS(cuMemAlloc);
@@ -54,25 +21,86 @@ EXPORT CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned flags
     ACCOUNTED(KIND_POINTER, out, bytes, real.cuMemAllocManaged(out, bytes, flags));
 }
 
-EXPORT CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream) {
-    NEEDS(cuMemAllocAsync);
-    ACCOUNTED(KIND_POINTER, out, bytes, real.cuMemAllocAsync(out, bytes, stream));
+/* ---- in stream order, from a pool ---- */
+
+struct ordered { /* one such allocation */
+    struct gpu *gpu;
+    struct pool *pool; /* NULL: it is counted by itself */
+    void *graph;       /* of a capture: the memory is the graph's */
+    bool is_captured;
+    uint64_t bytes;
+};
+
+static bool ordered_begin(struct ordered *one, CUmemoryPool handle, CUstream stream) {
+    one->is_captured = flight_capturing(stream);
+    one->graph = one->is_captured ? graph_captured(stream) : NULL;
+    one->pool = one->is_captured ? NULL : pool_of(one->gpu, handle ? handle : pool_current(one->gpu));
+    return one->pool ? pool_reserve(one->pool, one->bytes) : quota_reserve(one->gpu, one->bytes);
 }
 
-EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *out, size_t bytes, CUstream stream) {
-    NEEDS(cuMemAllocAsync_ptsz);
-    ACCOUNTED(KIND_POINTER, out, bytes, real.cuMemAllocAsync_ptsz(out, bytes, stream));
+static void ordered_undo(const struct ordered *one) {
+    if (one->pool) {
+        pool_give_back(one->pool, one->bytes);
+        pools_shrink(one->gpu); /* it may have grown for this */
+    } else {
+        quota_give_back(one->gpu, one->bytes);
+    }
 }
 
-EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream) {
-    NEEDS(cuMemAllocFromPoolAsync);
-    ACCOUNTED(KIND_POINTER, out, bytes, real.cuMemAllocFromPoolAsync(out, bytes, pool, stream));
+/* The driver has granted it; false if the pool has grown past the quota by it. */
+static bool ordered_end(const struct ordered *one, CUdeviceptr ptr) {
+    if (one->is_captured) { /* without a known graph it stays counted: too much is the safe side */
+        if (one->graph) {
+            ledger_grow(KIND_GRAPH, (uint64_t)(uintptr_t)one->graph, one->gpu, one->bytes);
+        }
+        return true;
+    }
+    if (one->pool && !pool_fits(one->pool)) {
+        return false;
+    }
+    ledger_add(KIND_POINTER, ptr, one->bytes,
+               (struct holding){.gpu = one->gpu, .bytes = one->bytes, .context = context_seen(), .pool = one->pool});
+    return true;
 }
 
-EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream) {
-    NEEDS(cuMemAllocFromPoolAsync_ptsz);
-    ACCOUNTED(KIND_POINTER, out, bytes, real.cuMemAllocFromPoolAsync_ptsz(out, bytes, pool, stream));
-}
+#define ORDERED(pool, stream, call, undo)                                          \
+    do {                                                                           \
+        struct ordered one = {.gpu = gpu_current(), .bytes = bytes};               \
+        if (!one.gpu || !out) {                                                    \
+            return call;                                                           \
+        }                                                                          \
+        context_seen();                                                            \
+        if (!ordered_begin(&one, (pool), (stream))) {                              \
+            return CUDA_ERROR_OUT_OF_MEMORY;                                       \
+        }                                                                          \
+        CUresult result = call;                                                    \
+        if (result != CUDA_SUCCESS) {                                              \
+            ordered_undo(&one);                                                    \
+        } else if (!ordered_end(&one, *out)) {                                     \
+            undo;                                                                  \
+            ordered_undo(&one);                                                    \
+            return CUDA_ERROR_OUT_OF_MEMORY;                                       \
+        }                                                                          \
+        return result;                                                             \
+    } while (0)
+
+#define ALLOC_ASYNC(name, free_name, on)                                                                       \
+    EXPORT CUresult name(CUdeviceptr *out, size_t bytes, CUstream stream) {                                    \
+        NEEDS(name);                                                                                           \
+        ORDERED(NULL, on(stream), real.name(out, bytes, stream), real.free_name(*out, stream));                \
+    }
+ALLOC_ASYNC(cuMemAllocAsync, cuMemFreeAsync, LEGACY)
+ALLOC_ASYNC(cuMemAllocAsync_ptsz, cuMemFreeAsync_ptsz, PER_THREAD)
+
+#define ALLOC_FROM_POOL(name, free_name, on)                                                                   \
+    EXPORT CUresult name(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream) {                 \
+        NEEDS(name);                                                                                           \
+        ORDERED(pool, on(stream), real.name(out, bytes, pool, stream), real.free_name(*out, stream));          \
+    }
+ALLOC_FROM_POOL(cuMemAllocFromPoolAsync, cuMemFreeAsync, LEGACY)
+ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz, cuMemFreeAsync_ptsz, PER_THREAD)
+
+/* ---- pitched ---- */
 
 /* The pitch is the driver's choice, so the size is known only afterwards. The guess is the width rounded up to
  * 512; where it is more, the rest is reserved then, and the allocation taken back if it does not fit. */
@@ -107,7 +135,7 @@ static bool pitch_settle(struct gpu *gpu, uint64_t reserved, uint64_t actual) {
             return CUDA_ERROR_OUT_OF_MEMORY;                                                                  \
         }                                                                                                     \
         if (result == CUDA_SUCCESS) {                                                                         \
-            ledger_add(KIND_POINTER, (uint64_t)*(out), actual, (struct holding){gpu, actual, context, 1});    \
+            hold_memory(KIND_POINTER, (uint64_t)*(out), gpu, actual, context);                                \
         }                                                                                                     \
         return result;                                                                                        \
     } while (0)
@@ -160,7 +188,7 @@ EXPORT CUresult cuMemCreate(CUmemHandle *out, size_t bytes, const CUmemProp *pro
     if (result != CUDA_SUCCESS) {
         quota_give_back(gpu, bytes);
     } else {
-        ledger_add(KIND_HANDLE, *out, bytes, (struct holding){gpu, bytes, NULL, 1});
+        hold_memory(KIND_HANDLE, *out, gpu, bytes, NULL);
     }
     return result;
 }
@@ -174,6 +202,7 @@ EXPORT CUresult cuMemMap(CUdeviceptr ptr, size_t bytes, size_t offset, CUmemHand
     NEEDS(cuMemMap);
     CUresult result = real.cuMemMap(ptr, bytes, offset, handle, flags);
     if (result == CUDA_SUCCESS) {
+        import_mapped(handle, offset + bytes);
         ledger_share(KIND_HANDLE, handle, KIND_MAPPING, ptr, bytes);
     }
     return result;
@@ -203,182 +232,3 @@ EXPORT CUresult cuMemRetainAllocationHandle(CUmemHandle *out, void *address) {
     }
     return result;
 }
-
-/* ---- arrays ---- */
-
-static uint64_t element_bytes(int format, unsigned channels) {
-    switch (format) {
-    case 0x01: /* 8 bit */
-    case 0x08:
-        return channels;
-    case 0x02: /* 16 bit, half */
-    case 0x09:
-    case 0x10:
-        return 2ull * channels;
-    default: /* 32 bit, and formats that pack less into as much: too much counted is the safe side */
-        return 4ull * channels;
-    }
-}
-
-static uint64_t at_least_one(uint64_t n) {
-    return n ? n : 1;
-}
-
-static uint64_t array_bytes(const CUarray3DDesc *desc, unsigned levels) {
-    if (desc->flags & (CU_ARRAY3D_SPARSE | CU_ARRAY3D_DEFERRED)) {
-        return 0; /* memory comes later, by cuMemCreate */
-    }
-    uint64_t total = 0, width = at_least_one(desc->width), height = at_least_one(desc->height);
-    uint64_t depth = at_least_one(desc->depth);
-    for (unsigned level = 0; level < at_least_one(levels); level++) {
-        total += width * height * depth * element_bytes(desc->format, desc->channels);
-        width = at_least_one(width / 2);
-        height = at_least_one(height / 2);
-        if (!(desc->flags & (CU_ARRAY3D_LAYERED | CU_ARRAY3D_CUBEMAP))) {
-            depth = at_least_one(depth / 2);
-        }
-    }
-    return total;
-}
-
-EXPORT CUresult cuArrayCreate(CUarray *out, const CUarrayDesc_v1 *desc) {
-    NEEDS(cuArrayCreate);
-    CUarray3DDesc wide = {0};
-    if (desc) {
-        wide = (CUarray3DDesc){desc->width, desc->height, 0, desc->format, desc->channels, 0};
-    }
-    ACCOUNTED(KIND_ARRAY, out, desc ? array_bytes(&wide, 1) : 0, real.cuArrayCreate(out, desc));
-}
-
-EXPORT CUresult cuArrayCreate_v2(CUarray *out, const CUarrayDesc *desc) {
-    NEEDS(cuArrayCreate_v2);
-    CUarray3DDesc wide = {0};
-    if (desc) {
-        wide = (CUarray3DDesc){desc->width, desc->height, 0, desc->format, desc->channels, 0};
-    }
-    ACCOUNTED(KIND_ARRAY, out, desc ? array_bytes(&wide, 1) : 0, real.cuArrayCreate_v2(out, desc));
-}
-
-EXPORT CUresult cuArray3DCreate(CUarray *out, const CUarray3DDesc_v1 *desc) {
-    NEEDS(cuArray3DCreate);
-    CUarray3DDesc wide = {0};
-    if (desc) {
-        wide = (CUarray3DDesc){desc->width, desc->height, desc->depth, desc->format, desc->channels, desc->flags};
-    }
-    ACCOUNTED(KIND_ARRAY, out, desc ? array_bytes(&wide, 1) : 0, real.cuArray3DCreate(out, desc));
-}
-
-EXPORT CUresult cuArray3DCreate_v2(CUarray *out, const CUarray3DDesc *desc) {
-    NEEDS(cuArray3DCreate_v2);
-    ACCOUNTED(KIND_ARRAY, out, desc ? array_bytes(desc, 1) : 0, real.cuArray3DCreate_v2(out, desc));
-}
-
-EXPORT CUresult cuArrayDestroy(CUarray array) {
-    NEEDS(cuArrayDestroy);
-    RELEASED(KIND_ARRAY, (uintptr_t)array, real.cuArrayDestroy(array));
-}
-
-EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray *out, const CUarray3DDesc *desc, unsigned levels) {
-    NEEDS(cuMipmappedArrayCreate);
-    ACCOUNTED(KIND_MIPMAP, out, desc ? array_bytes(desc, levels) : 0, real.cuMipmappedArrayCreate(out, desc, levels));
-}
-
-EXPORT CUresult cuMipmappedArrayDestroy(CUmipmappedArray array) {
-    NEEDS(cuMipmappedArrayDestroy);
-    RELEASED(KIND_MIPMAP, (uintptr_t)array, real.cuMipmappedArrayDestroy(array));
-}
-
-/* ---- how much there is ---- */
-
-static void show_quota(const struct gpu *gpu, uint64_t *free_bytes, uint64_t *total_bytes) {
-    if (!gpu->quota_bytes) {
-        return;
-    }
-    uint64_t used = quota_used(gpu), left = used < gpu->quota_bytes ? gpu->quota_bytes - used : 0;
-    *total_bytes = *total_bytes < gpu->quota_bytes ? *total_bytes : gpu->quota_bytes;
-    *free_bytes = *free_bytes < left ? *free_bytes : left;
-}
-
-#define SHOWN(type, name)                                                        \
-    EXPORT CUresult name(type *free_bytes, type *total_bytes) {                  \
-        NEEDS(name);                                                             \
-        CUresult result = real.name(free_bytes, total_bytes);                    \
-        struct gpu *gpu = result == CUDA_SUCCESS ? gpu_current() : NULL;         \
-        if (gpu && free_bytes && total_bytes) {                                  \
-            uint64_t free_now = *free_bytes, total = *total_bytes;               \
-            show_quota(gpu, &free_now, &total);                                  \
-            *free_bytes = (type)free_now;                                        \
-            *total_bytes = (type)total;                                          \
-        }                                                                        \
-        return result;                                                           \
-    }
-SHOWN(unsigned, cuMemGetInfo)
-SHOWN(size_t, cuMemGetInfo_v2)
-
-#define TOTAL(type, name)                                                                            \
-    EXPORT CUresult name(type *bytes, CUdevice device) {                                             \
-        NEEDS(name);                                                                                 \
-        CUresult result = real.name(bytes, device);                                                  \
-        struct gpu *gpu = result == CUDA_SUCCESS && bytes ? gpu_by_ordinal(device) : NULL;           \
-        if (gpu && gpu->quota_bytes && gpu->quota_bytes < *bytes) {                                  \
-            *bytes = (type)gpu->quota_bytes;                                                         \
-        }                                                                                            \
-        return result;                                                                               \
-    }
-TOTAL(unsigned, cuDeviceTotalMem)
-TOTAL(size_t, cuDeviceTotalMem_v2)
-
-/* ---- the end of a context is the end of its memory ---- */
-
-static void context_gone(CUcontext context) {
-    if (context) {
-        flight_forget_context(context);
-        ledger_forget_context(context);
-        context_forget(context);
-    }
-}
-
-#define DESTROYS(name)                                                               \
-    EXPORT CUresult name(CUcontext context) {                                        \
-        NEEDS(name);                                                                 \
-        flight_forget_context(context); /* before: its events die with it */         \
-        CUresult result = real.name(context);                                        \
-        if (result == CUDA_SUCCESS) {                                                \
-            context_gone(context);                                                   \
-        }                                                                            \
-        return result;                                                               \
-    }
-DESTROYS(cuCtxDestroy)
-DESTROYS(cuCtxDestroy_v2)
-
-#define RESETS(name)                                     \
-    EXPORT CUresult name(CUdevice device) {              \
-        NEEDS(name);                                     \
-        CUcontext context = context_primary(device);     \
-        flight_forget_context(context);                  \
-        CUresult result = real.name(device);             \
-        if (result == CUDA_SUCCESS) {                    \
-            context_gone(context);                       \
-        }                                                \
-        return result;                                   \
-    }
-RESETS(cuDevicePrimaryCtxReset)
-RESETS(cuDevicePrimaryCtxReset_v2)
-
-/* Releasing gives up one of several references; whether it was the last one, the driver knows. */
-#define RELEASES(name)                                                                                   \
-    EXPORT CUresult name(CUdevice device) {                                                              \
-        NEEDS(name);                                                                                     \
-        CUcontext context = context_primary(device);                                                     \
-        flight_forget_context(context);                                                                  \
-        CUresult result = real.name(device);                                                             \
-        unsigned flags = 0;                                                                              \
-        int active = 1;                                                                                  \
-        if (result == CUDA_SUCCESS && real.cuDevicePrimaryCtxGetState &&                                 \
-            real.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && !active) {       \
-            context_gone(context);                                                                       \
-        }                                                                                                \
-        return result;                                                                                   \
-    }
-RELEASES(cuDevicePrimaryCtxRelease)
-RELEASES(cuDevicePrimaryCtxRelease_v2)

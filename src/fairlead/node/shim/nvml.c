@@ -56,7 +56,8 @@ static bool limits(nvmlDevice_t device, uint64_t *quota, uint64_t *used) {
     }
     struct gpu *gpu = gpu_by_uuid(uuid);
     /* Before CUDA is in use there are no ordinals; then only a quota without them applies. */
-    *quota = gpu ? gpu->quota_bytes : quota_configured(-1, uuid);
+    uint64_t agents = gpu ? 0 : control_quota(uuid);
+    *quota = gpu ? quota_now(gpu) : agents ? agents : quota_configured(-1, uuid);
     if (!*quota) {
         return false;
     }

@@ -46,7 +46,7 @@ static uint64_t parse_bytes(const char *text) {
 }
 
 uint64_t quota_configured(int ordinal, const uint8_t uuid[16]) {
-    const char *text = getenv("FAIRLEAD_SHIM_QUOTA");
+    const char *text = setting("FAIRLEAD_SHIM_QUOTA");
     if (!text || !*text) {
         return 0;
     }
@@ -66,25 +66,44 @@ uint64_t quota_configured(int ordinal, const uint8_t uuid[16]) {
     return 0;
 }
 
+uint64_t quota_now(const struct gpu *gpu) {
+    uint64_t agents = control_quota(gpu->uuid);
+    return agents ? agents : gpu->quota_bytes;
+}
+
 bool quota_reserve(struct gpu *gpu, uint64_t bytes) {
     while (UNLIKELY(atomic_load_explicit(&closing, memory_order_relaxed))) {
         nap_ns(10 * MS_NS); /* as at the gate: the process is about to end, and its context before it */
     }
-    if (LIKELY(usage_reserve(gpu->usage_index, bytes, gpu->quota_bytes))) {
+    uint64_t limit = quota_now(gpu);
+    if (LIKELY(usage_reserve(gpu->usage_index, bytes, limit))) {
+        return true;
+    }
+    pools_shrink(gpu); /* what was freed into a pool is still held by the driver */
+    if (usage_reserve(gpu->usage_index, bytes, limit)) {
         return true;
     }
     uint64_t refused = COUNT(out_of_memory, 1);
     if ((refused & (refused + 1)) == 0) { /* the 1st, 2nd, 4th, ...: an allocator may ask again and again */
         log_line("GPU %d: %llu bytes refused, %llu of %llu in use", gpu->ordinal, (unsigned long long)bytes,
-                 (unsigned long long)quota_used(gpu), (unsigned long long)gpu->quota_bytes);
+                 (unsigned long long)quota_used(gpu), (unsigned long long)limit);
     }
     return false;
 }
 
+void quota_take(struct gpu *gpu, uint64_t bytes) {
+    usage_add(gpu->usage_index, ACCOUNT_USED, bytes);
+}
+
 void quota_give_back(struct gpu *gpu, uint64_t bytes) {
-    usage_give_back(gpu->usage_index, bytes);
+    usage_subtract(gpu->usage_index, ACCOUNT_USED, bytes);
 }
 
 uint64_t quota_used(const struct gpu *gpu) {
     return usage_sum(gpu->usage_index);
+}
+
+bool quota_has_room(const struct gpu *gpu) {
+    uint64_t limit = quota_now(gpu);
+    return !limit || quota_used(gpu) <= limit;
 }

@@ -27,7 +27,17 @@ struct hook {
 
 static struct hook hooks[] = {
 #define ROW(name, base, version, flags) {#name, base, version, flags, (void *)name, (void **)&real.name, NULL},
+#define THREAD_VERSION(version) ((version) > 7000 ? (version) : 7000) /* when per-thread default streams appeared */
+#define SYNC_ROWS(name, base, version, ...)                                      \
+    ROW(name, base, version, CU_GET_PROC_LEGACY_STREAM)                          \
+    ROW(name##_ptds, base, THREAD_VERSION(version), CU_GET_PROC_PER_THREAD_STREAM)
+#define ASYNC_ROWS(name, base, version, ...)                                     \
+    ROW(name, base, version, CU_GET_PROC_LEGACY_STREAM)                          \
+    ROW(name##_ptsz, base, THREAD_VERSION(version), CU_GET_PROC_PER_THREAD_STREAM)
     HOOKED(ROW)
+    COPIES(SYNC_ROWS, ASYNC_ROWS)
+#undef ASYNC_ROWS
+#undef SYNC_ROWS
 #undef ROW
 };
 #define HOOK_COUNT (sizeof hooks / sizeof hooks[0])

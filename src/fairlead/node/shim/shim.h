@@ -9,24 +9,31 @@
  *   returned decides which hook is handed back. Names would not do: cuGetProcAddress("cuLaunchKernel") gives another
  *   function for the per-thread default stream, and versions have different signatures. A variant unknown to the shim
  *   is handed out as it is, logged and counted (`unhooked`). cuGetExportTable is left untouched.
- * Memory (memory.c, quota.c, usage.c). Every call that takes device memory is counted against the quota *before* the
- *   driver is asked, and answered CUDA_ERROR_OUT_OF_MEMORY past it. cuMemGetInfo, cuDeviceTotalMem and NVML show the
- *   quota. The quota is per GPU and shared by all processes of the job; GPUs are told apart by UUID, since ranks may
- *   see different GPUs under the same ordinal. What a context takes for itself is not counted (the driver doesn't say).
- * Launches (launch.c, gate.c, cost.c, flight.c). A launch is charged its estimated GPU time, learnt per function and
- *   size of grid by timing a random few with events. A token bucket per GPU, shared by the job's processes, refills at
- *   the agent's rate; a launch waits while the bucket is in debt. Work in flight is capped, so that a freeze takes
- *   effect within the cap plus the longest kernel. At rate 1 the bucket is skipped and only the cap remains.
- *   Nothing is charged, timed or held back while the stream is being captured into a graph.
+ * Memory (memory.c, arrays.c, pools.c, graphs.c, modules.c, imports.c; quota.c, usage.c, ledger.c). Every call that
+ *   takes device memory is counted against the quota *before* the driver is asked, and answered
+ *   CUDA_ERROR_OUT_OF_MEMORY past it. cuMemGetInfo, cuDeviceTotalMem and NVML show the quota. The quota is per GPU and
+ *   shared by all processes of the job; GPUs are told apart by UUID, since ranks may see different GPUs under the same
+ *   ordinal. The agent may change it while the job runs: what is over it then is kept, and nothing more is granted.
+ *   Counted too: what a memory pool keeps after a free, the allocation nodes of graphs (from when they are made), what
+ *   loading a module takes (by what is free before and after), the heap of device code, and memory that a process
+ *   imported and whose owner has died. What a context takes for itself is not counted (the driver doesn't say).
+ * Launches (launch.c, copies.c, gate.c, cost.c, flight.c). A launch, copy or fill is charged its estimated GPU time,
+ *   learnt per function and size (of the grid, or in bytes) by timing a random few with events. A token bucket per GPU,
+ *   shared by the job's processes, refills at the agent's rate; a launch waits while the bucket is in debt. Each process
+ *   has a bucket of its own beside it, since the job can write the shared one. Work in flight is capped, so that a
+ *   freeze takes effect within the cap plus the longest kernel. At rate 1 the buckets are skipped and only the cap
+ *   remains. Nothing is charged, timed or held back while the stream is being captured into a graph.
+ * Children (settings.c, exec.c). The settings are those that the program was started with, whatever it does to its
+ *   environment, and the programs that it starts get them too.
  * Leaving (signals.c, drain.c). See below.
  *
  * ENVIRONMENT
  *   FAIRLEAD_SHIM_PAGE      control page (page.h). Unset: rate 1, never frozen.
  *   FAIRLEAD_SHIM_USAGE     usage page, shared by the job's processes. Unset: quota and bucket are per process.
  *   FAIRLEAD_SHIM_QUOTA     bytes for every GPU; or a comma list by CUDA ordinal; or GPU-<uuid>=bytes, comma separated.
- *                           Unset, empty or 0: no limit.
+ *                           Holds where the control page sets none. Unset, empty or 0: no limit.
  *   FAIRLEAD_SHIM_LOG       file to append messages to. Unset: silent.
- *   FAIRLEAD_SHIM_DRAIN_S   longest wait for work in flight when leaving (30).
+ *   FAIRLEAD_SHIM_DRAIN_S   longest wait for work in flight when stopping (30).
  *   FAIRLEAD_SHIM_GRACE_S   how long a program's own signal handler may use a frozen GPU (30).
  *
  * WHEN THE AGENT IS GONE
@@ -35,7 +42,7 @@
  *   and a freeze without an end would hold the GPU's memory for nothing. The page is opened again once a second, so a
  *   restarted agent takes over whether it kept the file or replaced it.
  *
- * LEAVING
+ * STOPPING
  *   Killing an MPS client with work in flight can take its neighbours down, so SIGTERM and SIGINT are taken over as
  *   soon as CUDA is initialised. sigaction() and signal() keep answering as if they were not: what the program
  *   installs, earlier or later, is remembered and called. (A helper thread also looks once a second whether something
@@ -74,8 +81,13 @@
 
 struct real {
 #define FIELD(name, ...) __typeof__(&name) name;
+#define SYNC_FIELDS(name, ...) FIELD(name) FIELD(name##_ptds)
+#define ASYNC_FIELDS(name, ...) FIELD(name) FIELD(name##_ptsz)
     HOOKED(FIELD)
+    COPIES(SYNC_FIELDS, ASYNC_FIELDS)
     CALLED(FIELD)
+#undef ASYNC_FIELDS
+#undef SYNC_FIELDS
 #undef FIELD
 };
 extern struct real real;
@@ -141,12 +153,27 @@ void context_forget(CUcontext handle);
 CUcontext context_primary(CUdevice device);
 void devices_after_fork(void);
 
+/* ---- settings.c: the environment as it was when the program was loaded ---- */
+
+/* What the program does to its environment later changes nothing for the shim. NULL: not set. */
+const char *setting(const char *name);
+double setting_s(const char *name, double otherwise);
+/* The variables that a child must have, "NAME=value". */
+extern const char *const *settings_kept;
+extern const char *settings_preload; /* LD_PRELOAD, with the shim in it; NULL: the shim came another way */
+extern const char *settings_library; /* the shim, as LD_PRELOAD names it */
+
 /* ---- quota.c, usage.c: bytes ---- */
 
-uint64_t quota_configured(int ordinal, const uint8_t uuid[16]); /* 0: no limit */
+uint64_t quota_configured(int ordinal, const uint8_t uuid[16]); /* by the environment; 0: no limit */
+uint64_t quota_now(const struct gpu *gpu); /* the agent's, else the environment's; 0: no limit */
 bool quota_reserve(struct gpu *gpu, uint64_t bytes);
+void quota_take(struct gpu *gpu, uint64_t bytes); /* the driver has it already: count it, fit or not */
 void quota_give_back(struct gpu *gpu, uint64_t bytes);
 uint64_t quota_used(const struct gpu *gpu); /* by the whole job */
+bool quota_has_room(const struct gpu *gpu); /* it is not past its quota */
+
+enum account { ACCOUNT_USED, ACCOUNT_EXPORTED, ACCOUNT_IMPORTED, ACCOUNTS };
 
 extern _Atomic(struct usage_slot *) usage_slot_mine;
 struct usage_slot *usage_claim(void);
@@ -157,34 +184,87 @@ static inline struct usage_slot *usage_mine(void) {
 unsigned usage_gpu_index(const uint8_t uuid[16]);
 struct usage_gpu *usage_gpu(unsigned index);
 uint64_t usage_sum(unsigned index); /* over all live processes */
-bool usage_reserve(unsigned index, uint64_t bytes, uint64_t limit);
-void usage_give_back(unsigned index, uint64_t bytes);
+bool usage_reserve(unsigned index, uint64_t bytes, uint64_t limit); /* limit 0: none */
+void usage_add(unsigned index, enum account account, uint64_t bytes);
+void usage_subtract(unsigned index, enum account account, uint64_t bytes);
 void usage_after_fork(void);
 
 #define COUNT(field, amount) atomic_fetch_add_explicit(&usage_mine()->field, (amount), memory_order_relaxed)
 
 /* ---- ledger.c: which allocation holds how much ---- */
 
-enum kind { KIND_POINTER, KIND_HANDLE, KIND_MAPPING, KIND_ARRAY, KIND_MIPMAP };
+enum kind {
+    KIND_POINTER,
+    KIND_HANDLE,
+    KIND_MAPPING,
+    KIND_ARRAY,
+    KIND_MIPMAP,
+    KIND_MODULE,
+    KIND_LIBRARY,
+    KIND_GRAPH,      /* memory of its allocation nodes */
+    KIND_GRAPH_EXEC, /* shares what its graph holds */
+    KIND_LIMIT,      /* a context's heap and print buffer */
+};
+
+struct pool;
 
 struct holding { /* physical memory; freed when the last key that leads to it is gone */
     struct gpu *gpu;
     uint64_t bytes;
     CUcontext context; /* NULL: outlives contexts (cuMemCreate) */
     unsigned references;
+    struct pool *pool;      /* not NULL: the bytes are the pool's, which counts them itself */
+    enum account account;   /* where they are counted: used, or imported */
+    uint64_t exported_bytes; /* of those, counted as exported too */
+    struct holding *next;    /* while it is being freed */
 };
 
 void ledger_add(enum kind kind, uint64_t key, uint64_t span, struct holding holding);
 /* One more key for what `from` holds; false if that is unknown. */
 bool ledger_share(enum kind from_kind, uint64_t from, enum kind kind, uint64_t key, uint64_t span);
+/* So many bytes more for what the key leads to, which is made if it is unknown. They are reserved already. */
+void ledger_grow(enum kind kind, uint64_t key, struct gpu *gpu, uint64_t bytes);
+/* An imported handle turns out to be at least so large. */
+void ledger_size_import(enum kind kind, uint64_t key, uint64_t bytes);
+/* Counts what the key leads to as exported, once. */
+void ledger_export(enum kind kind, uint64_t key);
 /* Takes a key out before the driver frees it: afterwards another thread may be given the same one. */
 struct entry *ledger_take(enum kind kind, uint64_t key);
 void ledger_put_back(struct entry *entry);
-void ledger_drop(struct entry *entry);
+/* Gives the GPU if that was the last key, so that the driver can be told to let go of what it keeps; else NULL. */
+struct gpu *ledger_drop(struct entry *entry);
 uint64_t entry_span(const struct entry *entry);
 bool ledger_find_mapping(uint64_t address, uint64_t *start);
 void ledger_forget_context(CUcontext context);
 void ledger_after_fork(void);
+
+/* ---- pools.c: memory that the driver keeps after it was freed ---- */
+
+struct pool *pool_of(struct gpu *gpu, CUmemoryPool handle); /* NULL: too many, count each allocation by itself */
+CUmemoryPool pool_current(const struct gpu *gpu);
+bool pool_reserve(struct pool *pool, uint64_t bytes);
+bool pool_fits(struct pool *pool);                      /* after the driver has allocated: is the job within its quota? */
+void pool_give_back(struct pool *pool, uint64_t bytes); /* after a free, or an allocation that failed */
+void pools_shrink(const struct gpu *gpu);               /* have the driver let go of what nobody uses */
+void pools_forget(const struct gpu *gpu);               /* they died with the GPU's primary context */
+void pools_after_fork(void);
+
+/* ---- imports.c ---- */
+
+void import_mapped(CUmemHandle handle, uint64_t bytes); /* only now the size of an imported handle is known */
+
+/* ---- copies.c ---- */
+
+uint64_t copy_batch_bytes(const size_t *sizes, size_t count);
+
+/* ---- modules.c ---- */
+
+void modules_after_fork(void);
+
+/* ---- graphs.c ---- */
+
+/* The graph that the stream is being captured into; NULL: none, or the driver can't say. */
+void *graph_captured(CUstream stream);
 
 /* ---- control.c: what the agent wants ---- */
 
@@ -192,9 +272,10 @@ struct wish {
     uint32_t rate_ppm;
     bool frozen;
 };
-/* True while the agent is alive, lets everything through and nobody is leaving: two loads. */
+/* True while the agent is alive, lets everything through and nobody is stopping: two loads. */
 bool control_is_open(const struct gpu *gpu);
 struct wish control_wish(const struct gpu *gpu, int64_t now_ns);
+uint64_t control_quota(const uint8_t uuid[16]); /* 0: the page says nothing */
 int64_t control_inflight_ns(void);
 void control_after_fork(void);
 
@@ -226,6 +307,9 @@ bool flight_time_begin(CUstream stream, CUevent *start);
 void flight_time_end(struct gpu *gpu, CUstream stream, CUevent start, struct cost *cost);
 void flight_time_cancel(CUevent start, struct cost *cost);
 void flight_forget_context(CUcontext context);
+/* Around calls that are forbidden to a thread while any stream is captured, unless it is relaxed. */
+int flight_relax(void);
+void flight_restore(int mode);
 void flight_after_fork(void);
 
 /* ---- gate.c ---- */
@@ -242,11 +326,28 @@ struct ticket {
 bool gate_enter(struct ticket *ticket, const void *function, uint64_t blocks, CUstream stream);
 void gate_leave(struct ticket *ticket, CUresult result);
 void gate_charge(struct gpu *gpu, int64_t ns);
+void gate_after_fork(void);
 
-/* ---- signals.c, drain.c: leaving ---- */
+/* A call that hands work to the GPU; `size` is what its duration goes by (blocks, bytes). */
+#define GATED(function, size, stream, call)                                           \
+    do {                                                                              \
+        struct ticket ticket;                                                         \
+        if (LIKELY(!gate_enter(&ticket, (function), (uint64_t)(size), (stream)))) {   \
+            return call;                                                              \
+        }                                                                             \
+        CUresult result = call;                                                       \
+        gate_leave(&ticket, result);                                                  \
+        return result;                                                                \
+    } while (0)
+
+/* In the _ptsz and _ptds variants stream 0 means the thread's own default stream; the shim names it by its handle. */
+#define LEGACY(stream) (stream)
+#define PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
+
+/* ---- signals.c, drain.c: stopping ---- */
 
 extern _Atomic bool closing;          /* no launch ever again */
-extern _Atomic int64_t leaving_until; /* the program's handler is at work until then; 0: no */
+extern _Atomic int64_t stopping_until; /* the program's handler is at work until then; 0: no */
 
 void signals_arm(void);
 void signals_check(void);
@@ -254,10 +355,10 @@ void signals_after_fork(void);
 void signals_die(int signal_number) __attribute__((noreturn));
 bool drain_start(void);
 void drain_request_death(int signal_number); /* async-signal-safe */
-void drain_note_leaving(void);
+void drain_note_stopping(void);
 void drain_after_fork(void);
 void forking_watch(void);
-double setting_s(const char *name, double otherwise);
+bool start_thread(void *(*body)(void *)); /* detached, all signals blocked */
 
 static inline int64_t now_ns(void) {
     struct timespec t;

@@ -1,4 +1,4 @@
-/* SIGTERM and SIGINT: taken over once CUDA is in use, without the program noticing. See LEAVING in shim.h. */
+/* SIGTERM and SIGINT: taken over once CUDA is in use, without the program noticing. See STOPPING in shim.h. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -24,7 +24,7 @@ static _Atomic pid_t armed; /* the process whose signals are ours; 0: none */
 static _Atomic int64_t grace_ns;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-_Atomic int64_t leaving_until;
+_Atomic int64_t stopping_until;
 
 static sigaction_t real_sigaction(void) {
     static _Atomic(sigaction_t) found;
@@ -84,9 +84,9 @@ static void on_signal(int signal_number, siginfo_t *info, void *context) {
         }
     } else if (!is_plain(&action, SIG_IGN)) {
         if (mine) {
-            atomic_store(&leaving_until, now_ns() + atomic_load(&grace_ns));
-            atomic_store(&usage_mine()->state, STATE_LEAVING); /* claimed when armed: no lock here */
-            drain_note_leaving();
+            atomic_store(&stopping_until, now_ns() + atomic_load(&grace_ns));
+            atomic_store(&usage_mine()->state, STATE_STOPPING); /* claimed when armed: no lock here */
+            drain_note_stopping();
         }
         if (action.sa_flags & (int)SA_RESETHAND) {
             remember(index, &(struct sigaction){.sa_handler = SIG_DFL});
@@ -160,7 +160,7 @@ void signals_after_fork(void) {
         return;
     }
     atomic_store(&armed, 0);
-    atomic_store(&leaving_until, 0);
+    atomic_store(&stopping_until, 0);
     for (int i = 0; i < WATCHED; i++) {
         struct sigaction found, action = program_action(i);
         if (real_sigaction()(watched[i], NULL, &found) == 0 && is_ours(&found)) {

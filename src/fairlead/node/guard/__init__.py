@@ -1,0 +1,1 @@
+"""Services kept safe: latencies in, launch rates and evictions out."""

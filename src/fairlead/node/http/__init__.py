@@ -1,0 +1,1 @@
+"""The node agent as an HTTP server on a Unix socket."""

@@ -1,0 +1,1 @@
+"""Processes of jobs: started, supervised, limited, and ended with all that they leave behind."""

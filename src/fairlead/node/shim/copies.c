@@ -1,0 +1,30 @@
+/* Hooks of copies, fills and prefetches: they keep the GPU's memory busy, so they go through the gate as launches do.
+ *
+ * How long one takes goes by its bytes, learnt for each call and order of magnitude. A capture is left alone.
+ */
+#define _GNU_SOURCE
+#include "shim.h"
+
+uint64_t copy_batch_bytes(const size_t *sizes, size_t count) {
+    uint64_t total = 0;
+    for (size_t i = 0; sizes && i < count; i++) {
+        total += sizes[i];
+    }
+    return total;
+}
+
+/* Each call has an address of its own to be told apart by. */
+#define COPY(name, params, names, bytes, on)                              \
+    EXPORT CUresult name params {                                         \
+        static const char tag;                                            \
+        NEEDS(name);                                                      \
+        GATED(&tag, (bytes), on, real.name names);                        \
+    }
+#define SYNC_COPY(name, base, version, params, names, bytes)              \
+    COPY(name, params, names, bytes, NULL)                                \
+    COPY(name##_ptds, params, names, bytes, CU_STREAM_PER_THREAD)
+#define ASYNC_COPY(name, base, version, params, names, bytes)             \
+    COPY(name, params, names, bytes, LEGACY(stream))                      \
+    COPY(name##_ptsz, params, names, bytes, PER_THREAD(stream))
+
+COPIES(SYNC_COPY, ASYNC_COPY)

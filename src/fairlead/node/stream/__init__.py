@@ -1,0 +1,1 @@
+"""The stream between an agent and a controller on another machine; `docs/agents.md` says what is guaranteed when."""
