@@ -12,21 +12,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairlead.live.clock import Clock
-from fairlead.live.controller import Controller, Settings
-from fairlead.live.database import Database
+from fairlead.live.control.clock import Clock
+from fairlead.live.control.controller import Controller
+from fairlead.live.control.observations import Observations
+from fairlead.live.control.settings import Settings
 from fairlead.live.engines.local import LocalEngine
-from fairlead.live.livejob import LiveJob, State
-from fairlead.live.observed import Observed
-from fairlead.live.request import JobRequest
-from fairlead.live.store import Store
+from fairlead.live.jobs.job import LiveJob
+from fairlead.live.jobs.request import JobRequest
+from fairlead.live.jobs.states import State
+from fairlead.live.storage.database import Database
+from fairlead.live.storage.store import Store
+from fairlead.model.catalogue import BUILT_IN, Catalogue
 from fairlead.model.cluster import Cluster
 from fairlead.model.interference import Interference, built_in
-from fairlead.node.processes import processes
+from fairlead.node.process.processes import processes
 from fairlead.policy import registry
+from tests.patience import PATIENCE_S
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PATIENCE_S = 120.0
 
 
 def agents_in(folder: Path) -> list[int]:
@@ -35,7 +38,7 @@ def agents_in(folder: Path) -> list[int]:
     for one in processes():
         with contextlib.suppress(OSError):  # it may be gone by now
             line = Path(f"/proc/{one.pid}/cmdline").read_bytes()
-            if b"fairlead.node.server" in line and bytes(folder) in line:
+            if b"fairlead.node.http.server" in line and bytes(folder) in line:
                 found.append(one.pid)
     return found
 
@@ -49,21 +52,26 @@ class Rig:
         *,
         interference: Interference | None = None,
         change: Callable[[Cluster], Cluster] = lambda cluster: cluster,
+        catalogue: Catalogue = BUILT_IN,
         **engine: Any,
     ) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="fairlead-"))  # short: sockets are made in it
-        self.engine = LocalEngine(self.home / "nodes", **engine)
-        self.engine.cluster = change(self.engine.cluster)
         self.store = Store(Database(self.home / "fairlead.db"))
+        self.engine = LocalEngine(self.home / "nodes", knows=lambda one: self.store.knows(one), **engine)
+        self.engine.cluster = change(self.engine.cluster)
+        self._catalogue = catalogue
         self._spec, self._interference = spec, interference or built_in("eaco")
         self.start()
 
     def start(self) -> None:
         """A controller, on what the last one left."""
         self.clock = Clock(self.store.fact("clock"))
-        observed = Observed(self.clock, self._interference, is_fake=True)
+        observations = Observations(self.clock, self._interference, is_fake=True)
         stack = registry.build(self._spec)
-        self.controller = Controller(self.store, self.engine, stack, self.clock, observed, Settings(save_s=1.0))
+        settings, catalogue = Settings(save_s=1.0), self._catalogue
+        self.controller = Controller(
+            self.store, self.engine, stack, self.clock, observations, settings, catalogue=catalogue
+        )
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self.controller.run, args=(self._stopping,))
         self._thread.start()
@@ -84,13 +92,13 @@ class Rig:
         wanted = JobRequest(command=[str(word) for word in command], cwd=str(self.home), **more)
         submit_s, at_s = self.clock.now_s(), time.time()
         job_id, _ = self.store.submit(wanted, "ann", submit_s, at_s).result()
-        self.controller.submitted(LiveJob(wanted.job(job_id, "ann", submit_s), wanted, at_s))
+        self.controller.submitted(LiveJob(wanted.job(job_id, "ann", submit_s, self._catalogue), wanted, at_s))
         return job_id
 
     def train(self, epochs: int, epoch_s: float, **more: Any) -> int:
         """The example, with a checkpoint."""
         script = EXAMPLES / "train.py"
-        env = {"PYTHONPATH": str(EXAMPLES.parent / "src")}
+        env = {"PYTHONPATH": str(EXAMPLES.parent / "src"), "TMPDIR": str(self.home)}
         return self.submit(sys.executable, script, "--epochs", epochs, "--epoch-s", epoch_s, env=env, **more)
 
     def wish(self, job_id: int, wish: str) -> None:
@@ -116,10 +124,10 @@ class Rig:
         rows = self.store.database.read("SELECT * FROM attempts WHERE job_id = ? ORDER BY attempt", (job_id,))
         return [dict(row) for row in rows]
 
-    def log(self, job_id: int, stream: Any = "stdout") -> str:
-        """Of all attempts."""
-        tried = range(1, self.job(job_id)["attempt"] + 1)
-        return "".join(self.engine.read_log((job_id, n), stream, 0, 1 << 20).decode() for n in tried)
+    def log(self, job_id: int, stream: Any = "stdout", attempt: int | None = None) -> str:
+        """Of all attempts, or of one."""
+        tried = [one.id for one in self.store.attempts_of(job_id) if attempt in (None, one.id.attempt)]
+        return "".join(self.engine.read_log(one, stream, 0, 1 << 20).decode() for one in tried)
 
     def until(self, holds: Callable[[], Any], what: str = "") -> None:
         """Wait for it, patiently."""

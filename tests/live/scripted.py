@@ -11,31 +11,38 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fairlead.live.clock import Clock
-from fairlead.live.controller import Controller, Settings
-from fairlead.live.database import Database
-from fairlead.live.engine import (
+from fairlead.live.control.clock import Clock
+from fairlead.live.control.controller import Controller
+from fairlead.live.control.observations import Observations
+from fairlead.live.control.settings import Settings
+from fairlead.live.engines.engine import (
     AttemptState,
     AttemptStatus,
     EngineError,
     GpuReading,
-    Key,
+    Heard,
     NodeEvent,
     Poll,
     Progress,
-    StartOrder,
+    StoppedBy,
+    Stray,
     Stream,
 )
-from fairlead.live.livejob import LiveJob, State
-from fairlead.live.observed import Observed
-from fairlead.live.request import JobRequest
-from fairlead.live.store import Store
+from fairlead.live.jobs.job import LiveJob
+from fairlead.live.jobs.request import JobRequest
+from fairlead.live.storage.database import Database
+from fairlead.live.storage.store import Store
+from fairlead.model.catalogue import BUILT_IN, Catalogue
 from fairlead.model.cluster import Cluster, parse_shape
 from fairlead.model.interference import built_in
+from fairlead.model.placement import Placement
+from fairlead.node.identity import AttemptId
+from fairlead.node.order import Order
 from fairlead.policy import registry
+from tests.patience import PATIENCE_S
 
-WAIT_S = 30.0
-"""For what happens at once unless the machine is very busy."""
+Key = tuple[int, int]
+"""What tests call an attempt: its job and number, whatever the epoch of the controller that made it."""
 
 
 class Hands:
@@ -43,9 +50,11 @@ class Hands:
 
     def __init__(self, now_s: float = 0.0) -> None:
         self.now_s = now_s
+        self.wall_s = 1.7e9
+        """What the time of day was at 0."""
 
     def clock(self, saved: dict[str, object] | None = None) -> Clock:
-        return Clock(saved, boot_s=lambda: self.now_s, wall_s=lambda: 1.7e9 + self.now_s, boot="one")
+        return Clock(saved, boot_s=lambda: self.now_s, wall_s=lambda: self.wall_s + self.now_s, boot="one")
 
 
 class ScriptedEngine:
@@ -61,22 +70,35 @@ class ScriptedEngine:
         self.wakes_at_once = True
         self.away: set[int] = set()
         """Nodes that do not answer."""
+        self.absent: set[int] = set()
+        """Nodes that are not there,"""
+        self.vacant: frozenset[int] = frozenset()
+        """and those that may be taken again."""
+        self.leaving: set[int] = set()
         self.awake = set(range(len(self.cluster.nodes)))
         self.attempts: dict[Key, AttemptStatus] = {}
         """As `poll` tells them."""
-        self.orders: dict[Key, StartOrder] = {}
-        """All that were ever started, first order first."""
+        self.orders: dict[Key, Order] = {}
+        """All that were ever started, first order first,"""
+        self.gpus: dict[Key, Placement] = {}
+        """and where."""
         self.started: list[Key] = []
         """Every start that did something, in order: a key stands here once at most."""
         self.stopped: list[Key] = []
-        """Every call of `stop`."""
+        """Every call of `stop`,"""
+        self.graces: list[float | None] = []
+        """and the grace that it gave."""
         self.forgotten: list[Key] = []
+        self.strays: list[Stray] = []
+        """Of another database; on nodes that do not answer, as last told."""
         self.removed: list[int] = []
         self.logs: dict[tuple[Key, Stream], bytes] = {}
         self.readings: dict[int, GpuReading] = {}
         self.events: list[NodeEvent] = []
         self.polls = 0
         self.closed = False
+        self.disabled: set[int] = set()
+        """GPUs that their guards have disabled."""
         self._wall_s = wall_s
         self._lock = threading.RLock()
         self._on_change: Callable[[], None] = lambda: None
@@ -86,52 +108,76 @@ class ScriptedEngine:
     def watch(self, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
 
-    def poll(self) -> Poll:
+    def poll(self, heard: Heard | None = None) -> Poll:
         with self._lock:
             self.polls += 1
-            told = {key: status for key, status in self.attempts.items() if not self._is_away(key)}
-            events, self.events = tuple(self.events), []
-            return Poll(told, dict(self.readings), frozenset(self.away), frozenset(self.awake - self.away), events)
+            told = {status.id: status for key, status in self.attempts.items() if not self._is_away(key)}
+            after = heard or {}
+            events = tuple(e for e in self.events if (e.event_log, e.number) > after.get(e.node, ("", 0)))
+            awake, strays = frozenset(self.awake - self.away), tuple(self.strays)
+            return Poll(
+                told,
+                dict(self.readings),
+                frozenset(self.away),
+                awake,
+                events,
+                strays,
+                absent=frozenset(self.absent),
+                leaving=frozenset(self.leaving),
+            )
 
-    def start(self, order: StartOrder) -> None:
+    def start(self, order: Order, gpus: Placement) -> None:
         with self._lock:
-            self._answer(order.gpus)
-            if order.key in self.orders:
+            self._answer(gpus)
+            key = key_of(order.id)
+            if key in self.orders:
                 return
-            asleep = [g for g in order.gpus if self.cluster.node_of[g] not in self.awake]
-            assert not asleep, f"{order.key} was started on GPUs {asleep} of nodes that sleep"
-            self.orders[order.key] = order
-            self.started.append(order.key)
-            at_s = self._wall_s()
-            self.attempts[order.key] = AttemptStatus(*order.key, AttemptState.RUNNING, started_at_s=at_s)
+            asleep = [g for g in gpus if self.cluster.node_of[g] not in self.awake]
+            assert not asleep, f"{key} was started on GPUs {asleep} of nodes that sleep"
+            self.orders[key], self.gpus[key] = order, gpus
+            self.started.append(key)
+            self.attempts[key] = AttemptStatus(order.id, AttemptState.RUNNING, started_at_s=self._wall_s())
         self._on_change()
 
-    def stop(self, key: Key, grace_s: float) -> None:
+    def stop(self, attempt: AttemptId, grace_s: float | None = None, gpus: Placement = ()) -> None:
         with self._lock:
+            if self._change_stray(attempt, is_over=not self.stubborn):
+                return
+            key = key_of(attempt)
             self.stopped.append(key)
+            self.graces.append(grace_s)
             if key not in self.orders:  # it must never start late
-                self.orders[key] = StartOrder(*key, (), ())
-                gone = AttemptStatus(*key, AttemptState.ENDED, reason="never-started", ended_at_s=self._wall_s())
-                self.attempts[key] = replace(gone, stop_requested_at_s=gone.ended_at_s)
-            self._answer(self.orders[key].gpus)
+                self.orders[key], self.gpus[key] = Order(attempt), ()
+                gone = AttemptStatus(attempt, AttemptState.ENDED, reason="never-started", ended_at_s=self._wall_s())
+                self.attempts[key] = replace(gone, stopped_by=StoppedBy.FAIRLEAD)
+            self._answer(self.gpus[key])
             if key in self.attempts and not self.attempts[key].is_over:
                 self._set(key, stop_requested_at_s=self._wall_s())
                 if not self.stubborn:
                     self._end(key, 143, "signalled")
         self._on_change()
 
-    def forget(self, key: Key) -> None:
+    def forget(self, attempt: AttemptId) -> None:
         with self._lock:
-            self.forgotten.append(key)
-            self.attempts.pop(key, None)
+            if self._change_stray(attempt, is_over=None):
+                return
+            self.forgotten.append(key_of(attempt))
+            self.attempts.pop(key_of(attempt), None)
 
-    def remove(self, job_id: int) -> None:
+    def refresh(self) -> bool:
+        return False
+
+    def vacated(self, nodes: frozenset[int]) -> None:
+        self.vacant |= nodes
+
+    def remove(self, job_id: int, gpus: Placement = ()) -> None:
         self.removed.append(job_id)
 
-    def read_log(self, key: Key, stream: Stream, offset: int, limit: int) -> bytes:
+    def read_log(self, attempt: AttemptId, stream: Stream, offset: int, limit: int, gpus: Placement = ()) -> bytes:
         with self._lock:
+            key = key_of(attempt)
             if key in self.orders:
-                self._answer(self.orders[key].gpus)
+                self._answer(self.gpus[key])
             data = self.logs.get((key, stream), b"")
             start = offset if offset >= 0 else max(len(data) + offset, 0)
             return data[start : start + limit]
@@ -142,6 +188,11 @@ class ScriptedEngine:
     def wake(self, node: int) -> None:
         if self.wakes_at_once:
             self.set_awake(node, True)
+
+    def enable(self, gpu: int) -> bool:
+        was_disabled = gpu in self.disabled
+        self.disabled.discard(gpu)
+        return was_disabled
 
     def close(self) -> None:
         self.closed = True
@@ -154,16 +205,28 @@ class ScriptedEngine:
         with self._lock:
             return {key for key, status in self.attempts.items() if not status.is_over}
 
-    def end(self, key: Key, exit_code: int = 0, reason: str = "exited") -> None:
-        """It is through."""
+    def end(
+        self,
+        key: Key,
+        exit_code: int = 0,
+        reason: str = "exited",
+        stopped_by: StoppedBy = StoppedBy.NOBODY,
+        ran_s: float | None = None,
+        ended_ago_s: float | None = None,
+    ) -> None:
+        """It is through, or was ended."""
         with self._lock:
+            self._set(key, ran_s=ran_s, ended_ago_s=ended_ago_s)
             self._end(key, exit_code, reason)
+            if stopped_by:
+                self.attempts[key] = replace(self.attempts[key], stopped_by=stopped_by)
         self._on_change()
 
     def lose(self, key: Key) -> None:
         """It is gone, and nobody knows how."""
         with self._lock:
-            self._set(key, state=AttemptState.LOST, reason="lost", ended_at_s=self._wall_s())
+            lost = {"state": AttemptState.LOST, "stopped_by": StoppedBy.MACHINE, "reason": "supervisor-lost"}
+            self._set(key, **lost, ended_at_s=self._wall_s())
         self._on_change()
 
     def evict(self, key: Key, why: str = "guard") -> None:
@@ -182,7 +245,7 @@ class ScriptedEngine:
     def meter(self, key: Key, energy_j: float) -> None:
         """What it has used so far."""
         with self._lock:
-            self._set(key, energy_j=energy_j)
+            self._set(key, energy_j=energy_j, energy_at_s=self._wall_s())
         self._on_change()
 
     def write(self, key: Key, data: bytes, stream: Stream = "stdout") -> None:
@@ -214,8 +277,21 @@ class ScriptedEngine:
             (self.away.add if is_away else self.away.discard)(node)
         self._on_change()
 
+    def _change_stray(self, attempt: AttemptId, is_over: bool | None) -> bool:
+        """Whether it is one; then it is over, or not, or forgotten."""
+        found = [stray for stray in self.strays if stray.id == attempt]
+        for stray in found:
+            if stray.node in self.away:
+                raise EngineError(f"node {stray.node} does not answer")
+            self.strays.remove(stray)
+            if is_over is not None:
+                self.strays.append(replace(stray, is_over=is_over))
+        if found:
+            self._on_change()
+        return bool(found)
+
     def _is_away(self, key: Key) -> bool:
-        return any(self.cluster.node_of[g] in self.away for g in self.orders[key].gpus)
+        return any(self.cluster.node_of[g] in self.away for g in self.gpus[key])
 
     def _answer(self, gpus: tuple[int, ...]) -> None:
         if any(self.cluster.node_of[g] in self.away for g in gpus):
@@ -223,10 +299,15 @@ class ScriptedEngine:
 
     def _end(self, key: Key, exit_code: int, reason: str) -> None:
         ended = {"state": AttemptState.ENDED, "exit_code": exit_code, "reason": reason, "ended_at_s": self._wall_s()}
-        self._set(key, **ended)
+        is_asked = self.attempts[key].stop_requested_at_s is not None
+        self._set(key, **ended, stopped_by=StoppedBy.FAIRLEAD if is_asked else StoppedBy.NOBODY)
 
     def _set(self, key: Key, **values: object) -> None:
         self.attempts[key] = replace(self.attempts[key], **values)  # type: ignore[arg-type]
+
+
+def key_of(attempt: AttemptId) -> Key:
+    return attempt.job_id, attempt.attempt
 
 
 class AtOnce(Executor):
@@ -253,6 +334,7 @@ class World:
         busy_s: float = 5.0,
         round_s: float | None = None,
         workers: Executor | None = None,
+        catalogue: Catalogue = BUILT_IN,
     ) -> None:
         self.hands = hands
         self.database = Database(folder / "fairlead.db", busy_s=busy_s)
@@ -260,9 +342,11 @@ class World:
         saved = self.store.fact("clock")
         self.clock = hands.clock(saved) if hands is not None else Clock(saved)
         self.engine = engine or ScriptedEngine(cluster, wall_s=self.clock.wall_s)
-        observed = Observed(self.clock, built_in("eaco"), is_fake=self.engine.is_fake)
+        observations = Observations(self.clock, built_in("eaco"), is_fake=self.engine.is_fake)
         stack = registry.build(policy, round_s=round_s)
-        self.controller = Controller(self.store, self.engine, stack, self.clock, observed, settings, workers=workers)
+        self.controller = Controller(
+            self.store, self.engine, stack, self.clock, observations, settings, workers=workers, catalogue=catalogue
+        )
         self._is_closed = False
 
     def submit(self, user: str = "alice", **asked: object) -> int:
@@ -270,8 +354,7 @@ class World:
         request = JobRequest.model_validate({"command": ["train"], **asked})
         submit_s, at_s = self.clock.now_s(), self.clock.wall_s()
         job_id, _ = self.store.submit(request, user, submit_s, at_s).result()
-        job = LiveJob(request.job(job_id, user, submit_s), request, at_s)
-        job.state = State.HELD if request.hold else State.WAITING
+        job = LiveJob(request.job(job_id, user, submit_s, self.controller.catalogue), request, at_s)
         self.controller.submitted(job)
         return job_id
 
@@ -324,10 +407,16 @@ class World:
 
     def _seen(self) -> tuple[object, ...]:
         engine = self.engine
-        return len(engine.orders), len(engine.stopped), len(engine.forgotten), dict(engine.attempts)
+        return (
+            len(engine.orders),
+            len(engine.stopped),
+            len(engine.forgotten),
+            dict(engine.attempts),
+            tuple(engine.strays),
+        )
 
 
-def wait_for(what: Callable[[], object], timeout_s: float = WAIT_S) -> None:
+def wait_for(what: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
     """Until it is so; an `AssertionError` if that never comes."""
     until_s = time.monotonic() + timeout_s
     while not what():

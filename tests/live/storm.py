@@ -12,24 +12,29 @@ from typing import Any, Final
 
 import pytest
 
-from fairlead.live.clock import Clock
-from fairlead.live.controller import Controller, Settings
-from fairlead.live.database import Database, StoreError, Write
-from fairlead.live.engine import AttemptState, AttemptStatus, EngineError, GpuReading, Key, Progress, StartOrder
-from fairlead.live.explain import explain
-from fairlead.live.livejob import COLUMNS, LiveJob, State
-from fairlead.live.observed import Observed
-from fairlead.live.picture import snapshot
-from fairlead.live.request import JobRequest
-from fairlead.live.store import Store
+from fairlead.live.control.clock import Clock
+from fairlead.live.control.controller import Controller
+from fairlead.live.control.explain import explain
+from fairlead.live.control.observations import Observations
+from fairlead.live.control.settings import Settings
+from fairlead.live.control.snapshots import snapshot
+from fairlead.live.engines.engine import AttemptState, AttemptStatus, EngineError, GpuReading, Progress
+from fairlead.live.jobs.job import COLUMNS, LiveJob
+from fairlead.live.jobs.request import JobRequest
+from fairlead.live.jobs.states import State
+from fairlead.live.storage.database import Database, StoreError, Write
+from fairlead.live.storage.store import Store
 from fairlead.model.cluster import Cluster, Rental, parse_shape
 from fairlead.model.interference import built_in
+from fairlead.model.placement import Placement
 from fairlead.model.snapshot import Snapshot
 from fairlead.model.variability import Variability
+from fairlead.node.identity import AttemptId
+from fairlead.node.order import Order
 from fairlead.policy import registry
 from fairlead.policy.plan import Place, Plan
 from fairlead.policy.view import View
-from tests.live.scripted import Hands, ScriptedEngine
+from tests.live.scripted import Hands, Key, ScriptedEngine, key_of
 
 SHAPE = "3x2"
 SCORES = Variability({name: [1.0, 0.9, 1.3, 1.0, 1.6, 0.8] for name in "ABCD"})
@@ -128,33 +133,34 @@ class Agents(ScriptedEngine):
         self.ends: dict[Key, AttemptStatus] = {}
         """How attempts ended, forgotten or not."""
 
-    def start(self, order: StartOrder) -> None:
-        self._answer(order.gpus)
-        if order.key not in self.orders and not self._nodes(order.gpus) <= self.awake:
+    def start(self, order: Order, gpus: Placement) -> None:
+        key = key_of(order.id)
+        self._answer(gpus)
+        if key not in self.orders and not self._nodes(gpus) <= self.awake:
             raise EngineError("the node sleeps")
-        known = self.attempts.get(order.key)
+        known = self.attempts.get(key)
         if known is not None and known.state is AttemptState.STARTING and known.stop_requested_at_s is None:
-            self._set(order.key, state=AttemptState.RUNNING)
-        is_new = order.key not in self.orders
-        super().start(order)
+            self._set(key, state=AttemptState.RUNNING)
+        is_new = key not in self.orders
+        super().start(order, gpus)
         self.check()
-        if is_new and self.loses_parts and len(self._nodes(order.gpus)) > 1:
-            self._set(order.key, state=AttemptState.STARTING)
+        if is_new and self.loses_parts and len(self._nodes(gpus)) > 1:
+            self._set(key, state=AttemptState.STARTING)
             raise EngineError("it has reached one of its nodes only")
 
-    def stop(self, key: Key, grace_s: float) -> None:
-        if key not in self.orders and self.away:
+    def stop(self, attempt: AttemptId, grace_s: float | None = None, gpus: Placement = ()) -> None:
+        if key_of(attempt) not in self.orders and self.away:
             raise EngineError("the agent does not answer")
-        super().stop(key, grace_s)
+        super().stop(attempt, grace_s, gpus)
 
-    def forget(self, key: Key) -> None:
-        self._answer(self.orders[key].gpus)
-        super().forget(key)
+    def forget(self, attempt: AttemptId) -> None:
+        self._answer(self.gpus[key_of(attempt)])
+        super().forget(attempt)
 
     def sleep(self, node: int) -> None:
         if node in self.away:
             raise EngineError("the agent does not answer")
-        if here := [key for key in self.running if node in self._nodes(self.orders[key].gpus)]:
+        if here := [key for key in self.running if node in self._nodes(self.gpus[key])]:
             if not self.hears_the_dead:
                 self.wrong.append(f"node {node} is sent to sleep under {here}")
             raise EngineError("the node has jobs")
@@ -167,14 +173,15 @@ class Agents(ScriptedEngine):
 
     def check(self) -> None:
         """One attempt of a job, and one on a GPU unless all share it."""
-        running = [self.orders[key] for key in sorted(self.running)]
-        twice = [job_id for job_id, n in Counter(order.job_id for order in running).items() if n > 1]
+        running = sorted(self.running)
+        twice = [job_id for job_id, n in Counter(job_id for job_id, _ in running).items() if n > 1]
         if twice:
             self.wrong.append(f"jobs {twice} run twice")
         for one in running:
             for other in running:
-                if one.key < other.key and set(one.gpus) & set(other.gpus) and not (one.shared and other.shared):
-                    self.wrong.append(f"{one.key} and {other.key} are on the same GPU")
+                shared = self.orders[one].shared and self.orders[other].shared
+                if one < other and set(self.gpus[one]) & set(self.gpus[other]) and not shared:
+                    self.wrong.append(f"{one} and {other} are on the same GPU")
 
     def _nodes(self, gpus: tuple[int, ...]) -> set[int]:
         return {self.cluster.node_of[g] for g in gpus}
@@ -192,7 +199,12 @@ class Agents(ScriptedEngine):
 
 def cluster_of(policy: str) -> Cluster:
     cluster = parse_shape(SHAPE).with_variability(SCORES)
-    return cluster.rented(Rental(7.0, 10.0, 5.0)) if rents(POLICIES[policy]) else cluster
+    return cluster.rented(Rental(7.0, 10.0, 5.0)) if rents(spec_of(policy)) else cluster
+
+
+def spec_of(policy: str) -> str:
+    """A name of `POLICIES`, or a stack in its own words."""
+    return POLICIES.get(policy, policy)
 
 
 def rents(spec: str) -> bool:
@@ -230,9 +242,9 @@ class Storm:
             wall_s=lambda: 1.7e9 + self.hands.now_s + self.jumped_s,
             boot=str(self.boots),
         )
-        observed = Observed(clock, built_in("eaco"), is_fake=True)
-        stack = registry.build(POLICIES[self.policy])
-        return Controller(self.store, self.engine, stack, clock, observed, self.settings, workers=self.workers)
+        observations = Observations(clock, built_in("eaco"), is_fake=True)
+        stack = registry.build(spec_of(self.policy))
+        return Controller(self.store, self.engine, stack, clock, observations, self.settings, workers=self.workers)
 
     # ---- moves ----
 
@@ -244,7 +256,6 @@ class Storm:
         except StoreError:
             return
         job = LiveJob(wanted.job(job_id, "ann", submit_s), wanted, at_s)
-        job.state = State.HELD if wanted.hold else State.WAITING
         self.jobs.append(job_id)
         self.is_saved = False
         self.controller.submitted(job)
@@ -340,7 +351,7 @@ class Storm:
 
     def boot_slowly(self, n: int) -> None:
         self.engine.wakes_at_once = n % 2 == 0
-        for node in sorted(self.controller.desk.view.waking):
+        for node in sorted(self.controller.driver.view.waking):
             self.engine.set_awake(node)
 
     def fill(self, n: int) -> None:
@@ -349,7 +360,7 @@ class Storm:
 
     def err(self, n: int) -> None:
         """The policy fails, or breaks a law, the next time that it is asked."""
-        stack = self.controller.desk.stack
+        stack = self.controller.driver.stack
         if "decide" in vars(stack):
             return
         decide = stack.decide
@@ -419,7 +430,7 @@ class Storm:
         self.is_saved = not self.controller.trouble
         for answer in self.answers:
             if answer.done() and answer.exception() is not None:
-                assert type(answer.exception()) in (ZeroDivisionError, StoreError), answer.exception()
+                assert type(answer.exception()) in (ZeroDivisionError, StoreError), repr(answer.exception())
         self.answers = [answer for answer in self.answers if not answer.done()]
         self.check()
         return next_s
@@ -428,23 +439,23 @@ class Storm:
 
     def explain_all(self, controller: Controller) -> None:
         for job_id in self.jobs:
-            if controller.careers.get(job_id) is not None:
+            if controller.lifecycle.get(job_id) is not None:
                 json.dumps(explain(controller, job_id))
         taken = snapshot(controller)
         assert Snapshot.from_dict(json.loads(json.dumps(taken.to_dict()))) == taken
 
     def picture(self) -> dict[str, Any]:
         """What a controller knows, and must know again after it was killed."""
-        c, view = self.controller, self.controller.desk.view
-        c.observed.pay(c.clock.now_s())
+        c, view = self.controller, self.controller.driver.view
+        c.observations.pay(c.clock.now_s())
         return {
-            "jobs": {j: known(job) for j, job in sorted(c.desk.jobs.items())},
-            "aside": {j: known(job) for j, job in sorted(c.careers.aside.items())},
-            "attempts": dict(sorted(c.careers.attempts.items())),
+            "jobs": {j: known(job) for j, job in sorted(c.driver.jobs.items())},
+            "aside": {j: known(job) for j, job in sorted(c.lifecycle.aside.items())},
+            "attempts": dict(sorted(c.lifecycle.attempts.items())),
             "on_gpu": list(view.on_gpu),
             "nodes": (view.asleep, view.waking, view.rented_s),
             "drained": c.drained,
-            "paid": pytest.approx(c.observed.paid),
+            "paid": pytest.approx(c.observations.paid),
         }
 
     def check(self) -> None:
@@ -458,7 +469,7 @@ class Storm:
 
     def check_view(self) -> None:
         """Counters are what a recount gives."""
-        c, view = self.controller, self.controller.desk.view
+        c, view = self.controller, self.controller.driver.view
         on_gpu: dict[int, list[int]] = {}
         for job_id, job in view.running.items():
             assert job.gpus
@@ -469,25 +480,25 @@ class Storm:
         up = [g for g in range(view.cluster.gpus) if g not in view.drained and view.cluster.node_of[g] not in off]
         assert list(view.free) == [g for g in up if g not in on_gpu]
         assert (view.free.count, view.up_gpus) == (len(list(view.free)), len(up))
-        assert view.running.keys() | view.waiting.keys() == c.desk.jobs.keys()
+        assert view.running.keys() | view.waiting.keys() == c.driver.jobs.keys()
         assert not view.running.keys() & view.waiting.keys()
-        assert not c.desk.jobs.keys() & c.careers.aside.keys()
-        for job in c.desk.jobs.values():
+        assert not c.driver.jobs.keys() & c.lifecycle.aside.keys()
+        for job in c.driver.jobs.values():
             assert job.state is (State.RUNNING if job.gpus else State.WAITING)
             assert job.phase == "" or job.gpus or self.is_open(job.job.id)
-        for job in c.careers.aside.values():
+        for job in c.lifecycle.aside.values():
             assert (job.state is State.BACKING_OFF) == (job.due_s is not None), job.state
             assert job.phase == "" or self.is_open(job.job.id)
 
     def is_open(self, job_id: int) -> bool:
-        return any(key[0] == job_id for key in self.controller.careers.attempts)
+        return any(attempt.job_id == job_id for attempt in self.controller.lifecycle.attempts)
 
     def check_rows(self) -> None:
         """Nobody is lost, what is on the disk is what is known, and who is over stays so."""
         rows = {row["id"]: row for row in self.store.page(limit=10_000)}
         assert sorted(rows) == sorted(self.jobs)
         for job_id, row in rows.items():
-            job = self.controller.careers.get(job_id)
+            job = self.controller.lifecycle.get(job_id)
             assert (job is None) == (row["state"] in OVER)
             if job is not None:
                 assert row["state"] == job.state
@@ -509,11 +520,11 @@ class Storm:
             tried = self.store.attempts_of(job_id)
             row = self.store.job_row(job_id)
             assert row is not None
-            assert [a.attempt for a in tried] == list(range(1, row["attempt"] + 1))
+            assert [a.id.attempt for a in tried] == list(range(1, row["attempt"] + 1))
             assert all(a.is_over for a in tried[:-1]), "a new one was made before the last was over"
             for attempt in tried:
-                if attempt.is_over and attempt.key in self.engine.ends:
-                    assert attempt.exit_code == self.engine.ends[attempt.key].exit_code
+                if attempt.is_over and key_of(attempt.id) in self.engine.ends:
+                    assert attempt.exit_code == self.engine.ends[key_of(attempt.id)].exit_code
                 elif attempt.is_over:
                     assert attempt.exit_code is None
             assert (row["energy_j"] or 0.0) == sum(a.energy_j or 0.0 for a in tried)
@@ -528,7 +539,7 @@ class Storm:
         self.engine.stubborn, self.engine.wakes_at_once = False, True
         for node in range(3):
             self.engine.set_away(node, False)
-        vars(self.controller.desk.stack).pop("decide", None)
+        vars(self.controller.driver.stack).pop("decide", None)
         self.turn()
         self.set_drained(0, False)
         self.set_drained(2, False)

@@ -7,6 +7,8 @@ everything must come to rest. What such stories have found is told below, one by
 
 from __future__ import annotations
 
+import os
+import random
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,10 +19,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairlead import whatif
-from fairlead.live import memory
-from fairlead.live.engine import AttemptState, GpuReading, Progress
-from fairlead.live.picture import snapshot
+from fairlead.live.control.snapshots import snapshot
+from fairlead.live.engines.engine import AttemptState, GpuReading, Progress
+from fairlead.live.storage import recovery
 from fairlead.model.cluster import parse_shape
+from fairlead.policy import registry
 from tests.live.storm import POLICIES, Storm
 
 OFTEN = {"turn": 12, "submit": 6, "call": 5, "pass_time": 4, "finish": 2, "kill": 2, "hold": 2, "release": 2, "fail": 2}
@@ -43,6 +46,19 @@ def test_whatever_happens_nothing_is_lost_or_runs_twice_and_all_come_to_rest(
     policy: str, story: list[tuple[str, int]], is_slow: bool
 ) -> None:
     tell(policy, story, is_slow=is_slow)
+
+
+STACKS = random.Random(14).sample(registry.every_stack(), 40)
+TOLD = int(os.environ.get("FAIRLEAD_STORIES", "2"))
+"""Stories of each of them; more by hand."""
+
+
+@pytest.mark.parametrize("number", range(len(STACKS)))
+def test_so_it_is_with_stacks_drawn_at_random(number: int) -> None:
+    for seed in range(TOLD):
+        rng = random.Random(1000 * number + seed)
+        moves = rng.choices(MOVES, [OFTEN.get(move, 1) for move in MOVES], k=rng.randrange(20, 120))
+        tell(STACKS[number], [(move, rng.randrange(1000)) for move in moves], is_slow=seed % 2 == 1)
 
 
 def tell(policy: str, story: list[tuple[str, int]], *, is_slow: bool) -> None:
@@ -104,6 +120,17 @@ def turns(storm: Storm, count: int = 3, passing_s: float = 0.0) -> None:
         storm.turn()
 
 
+def test_a_service_may_report_epochs_where_widths_change(make_storm: MakeStorm) -> None:
+    storm = make_storm("boa")
+    storm.submit(WIDE)
+    storm.submit(SERVICE)
+    turns(storm, passing_s=10.0)
+    for number in range(2):
+        storm.report(number)
+        storm.turn()
+        assert storm.controller.trouble == ""
+
+
 @pytest.mark.parametrize("end", ["fail", "vanish", "be_evicted"])
 @pytest.mark.parametrize("wishes", [["hold"], ["hold", "release"], ["cancel"]], ids=" ".join)
 def test_a_job_may_fail_in_the_turn_in_which_it_is_held(make_storm: MakeStorm, end: str, wishes: list[str]) -> None:
@@ -149,7 +176,7 @@ def test_a_node_does_not_sleep_before_everybody_has_left(make_storm: MakeStorm) 
     storm.cancel(0)
     turns(storm, 20, 5.0)
     (key,) = storm.engine.running
-    assert storm.engine.awake == {storm.engine.cluster.node_of[storm.engine.orders[key].gpus[0]]}
+    assert storm.engine.awake == {storm.engine.cluster.node_of[storm.engine.gpus[key][0]]}
     storm.give_in(0)
     turns(storm)
     assert not storm.engine.awake
@@ -226,12 +253,12 @@ def test_jobs_that_share_are_separated_under_a_policy_that_knows_no_sharing(make
 def test_who_has_not_started_leaves_a_node_that_is_drained(make_storm: MakeStorm) -> None:
     storm = make_storm()
     place_behind_one_that_stays(storm)
-    assert storm.controller.desk.jobs[2].gpus == (0,)
+    assert storm.controller.driver.jobs[2].gpus == (0,)
     storm.drain(0)
     turns(storm)
     storm.give_in(0)
     turns(storm)
-    assert storm.engine.orders[2, 1].gpus == (2,)
+    assert storm.engine.gpus[2, 1] == (2,)
 
 
 def test_who_has_not_started_leaves_a_node_that_does_not_answer(make_storm: MakeStorm) -> None:
@@ -241,7 +268,7 @@ def test_who_has_not_started_leaves_a_node_that_does_not_answer(make_storm: Make
     turns(storm)
     assert not storm.store.open_attempts()
     turns(storm, 5, 4.0)
-    assert storm.engine.orders[1, 1].gpus == (2,)
+    assert storm.engine.gpus[1, 1] == (2,)
 
 
 def test_epochs_forgive_failures_but_not_the_same_epochs_again(make_storm: MakeStorm) -> None:
@@ -255,13 +282,13 @@ def test_epochs_forgive_failures_but_not_the_same_epochs_again(make_storm: MakeS
             storm.turn()
         storm.fail(0)
         storm.turn()
-    assert storm.controller.careers.aside[1].failures == 3
+    assert storm.controller.lifecycle.aside[1].failures == 3
 
 
 @pytest.fixture
 def learns_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     """What policies learn is not saved with each plan."""
-    monkeypatch.setattr(memory, "_SELDOM", 1e12)
+    monkeypatch.setattr(recovery, "_SELDOM", 1e12)
 
 
 def test_an_order_that_has_reached_one_of_its_nodes_only_is_given_again(make_storm: MakeStorm) -> None:
@@ -280,15 +307,15 @@ def test_what_was_paid_is_what_was_rented(make_storm: MakeStorm) -> None:
     storm = make_storm("rent", save_s=1e4)
     storm.submit(WIDE)
     turns(storm, 4, 10.0)
-    assert len(storm.controller.desk.view.rented_s) == 1
+    assert len(storm.controller.driver.view.rented_s) == 1
     storm.hands.now_s += 60.0
     storm.finish(0)
     turns(storm)
     storm.kill_all(0)
     storm.hands.now_s += 500.0
     turns(storm)
-    assert not storm.controller.desk.view.rented_s
-    assert storm.controller.observed.paid_gpu_s() == pytest.approx(2 * 90.0)
+    assert not storm.controller.driver.view.rented_s
+    assert storm.controller.observations.paid_gpu_s() == pytest.approx(2 * 90.0)
 
 
 @pytest.mark.usefixtures("learns_slowly")
@@ -299,7 +326,7 @@ def test_the_clock_does_not_go_back_behind_what_was_saved_whatever_the_time_of_d
     storm.submit(JOB)
     turns(storm)
     storm.boot(0)
-    job = storm.controller.desk.jobs[1]
+    job = storm.controller.driver.jobs[1]
     assert job.since_s <= storm.controller.clock.now_s()
 
 
@@ -308,7 +335,7 @@ def test_a_snapshot_takes_jobs_that_came_before_the_clock_was_saved(make_storm: 
     storm.hands.now_s += 3.0
     storm.submit(JOB)
     storm.kill_all(0)
-    assert snapshot(storm.controller).jobs[0].since_s == storm.controller.desk.view.now_s == 0.0
+    assert snapshot(storm.controller).jobs[0].since_s == storm.controller.driver.view.now_s == 0.0
 
 
 @pytest.mark.parametrize("busy_frac", [None, 0.2])
@@ -338,7 +365,7 @@ def test_work_beside_a_service_is_foreseen_by_what_is_metered_of_it(
     storm.engine.read(replace(known, accepts_offline=True))
     turns(storm, 8, 30.0)
     assert state(storm, 2) == "running"
-    share = storm.controller.desk.view.running[2].sm_share
+    share = storm.controller.driver.view.running[2].sm_share
     assert share == pytest.approx(0.5 if busy_frac is None else 1.0 - 0.2 - 0.05), "as metered since"
 
 
@@ -429,7 +456,7 @@ def test_a_turn_that_broke_is_not_saved_when_the_controller_closes(make_storm: M
     storm.err(1)
     storm.turn()
     before = storm.store.last_event()
-    storm.controller._tell("half-done")
+    storm.controller.work.tell("half-done")
     storm.controller.close()
     assert storm.store.last_event() == before
     storm.kill_all(0)

@@ -5,9 +5,14 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import InputError
+from fairlead.job.place import LATENCY, LAUNCH, REPORT, STOP
 from fairlead.live import assembly, config
 from fairlead.live.config import SETTINGS, Config, find_file, load
 from fairlead.live.home import home_folder
+from fairlead.node import shim
+from fairlead.node.gpu.fake_gpus import FAKE_UUID
+from fairlead.node.identity import AttemptId
+from fairlead.node.order import Order
 
 
 def written(folder: Path, text: str) -> Path:
@@ -34,7 +39,7 @@ def test_later_sources_win_and_each_value_knows_its_own(tmp_path: Path) -> None:
         "server.port": "FAIRLEAD_SERVER_PORT",
         "controller.poll_s": "--poll-s",
     }
-    assert made.values["engine.kind"].source == "default"
+    assert made.values["engine.name"].source == "default"
     assert made.to_dict()["controller.save_s"] == {"value": 9.5, "source": f"{file}:7"}
 
 
@@ -64,7 +69,7 @@ def test_the_guard_is_set_by_nested_tables_and_by_variables(tmp_path: Path) -> N
         ("[jobs]\n\nretries = -1", "fairlead.toml:3: jobs.retries = -1: input should be greater", None),
         ("[controller]\npoll_s = nan", "controller.poll_s = nan", None),
         ("[policy]\nstack = 'eac'", "policy.stack = 'eac'", "did you mean 'eaco'?"),
-        ("[engine]\nkind = 'slurm'", "'slurm': input should be 'local'", None),
+        ("[engine]\nname = 'slurms'", "unknown engine 'slurms'", "did you mean 'slurm'?"),
         ("[engine]\ngpu_model = 'H2000'", "unknown GPU model 'H2000'", "did you mean 'H200'?"),
         ("[engine]\nrent = 'boots=1'", "unknown term 'boots'", "default, or some of"),
         ("[guard]\nsample_s = 9.0", "gap_s must be at least twice sample_s", None),
@@ -180,3 +185,19 @@ def test_the_configuration_is_read_again_as_it_was_shown(tmp_path: Path) -> None
     again = load(written(tmp_path, text))
     assert {n: v.value for n, v in again.values.items()} == {n: v["value"] for n, v in shown.items()}
     assert config.NAME == "fairlead.toml"
+
+
+def test_a_variable_that_means_nothing_is_a_mistake_with_the_one_that_is_meant() -> None:
+    with pytest.raises(InputError, match="FAIRLEAD_SERVER_PRT") as refused:
+        load(None, {"FAIRLEAD_SERVER_PRT": "7400", "PATH": "/bin"})
+    assert "did you mean FAIRLEAD_SERVER_PORT?" in str(refused.value.hint)
+    with pytest.raises(InputError, match="FAIRLEAD_URI"):
+        load(None, {"FAIRLEAD_URI": "http://127.0.0.1:1"})
+
+
+def test_variables_that_jobs_are_given_are_no_mistakes(tmp_path: Path) -> None:
+    order = Order(AttemptId(1, 1), ("true",), kind="service", gpus=(f"{FAKE_UUID}0000",))
+    shimmed = shim.environment(tmp_path / "lib.so", page=tmp_path, usage=tmp_path, quota_bytes=1, log=tmp_path)
+    told = {**order.environment(), **shimmed, LAUNCH: "x", LATENCY: "socket", REPORT: "x", STOP: "x"}
+    assert sum(name.startswith("FAIRLEAD_") for name in told) > 8
+    load(None, told)

@@ -51,7 +51,7 @@ sys.exit(code)
 """
 
 
-class Nursery:
+class ForkServer:
     """Where controllers come from."""
 
     def __init__(self, home: Path) -> None:
@@ -61,12 +61,12 @@ class Nursery:
             self.port = free.getsockname()[1]
         options = [f"engine.fake_gpus={GPUS}", f"server.port={self.port}", "policy.stack=fifo-greedy"]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.live.nursery", str(home), *options],
+            [sys.executable, "-m", "tests.live.fork_server", str(home), *options],
             cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
         self.controller = 0
 
-    def bear(self) -> None:
+    def fork(self) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("one\n")
@@ -96,7 +96,7 @@ class Nursery:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(10)
+        self._process.wait(PATIENCE_S)
         self._process.stdout.close()
         self.kill_agent()
 
@@ -109,9 +109,9 @@ def _read(path: Path) -> str:
 
 
 @pytest.fixture
-def nursery() -> Iterator[Nursery]:
+def fork_server() -> Iterator[ForkServer]:
     home = Path(tempfile.mkdtemp(prefix="fairlead-"))
-    made = Nursery(home)
+    made = ForkServer(home)
     yield made
     made.close()
     shutil.rmtree(home)
@@ -120,9 +120,9 @@ def nursery() -> Iterator[Nursery]:
 class Users(threading.Thread):
     """Submit, cancel, hold and release as long as they may, and remember what they were promised."""
 
-    def __init__(self, nursery: Nursery, folder: Path, seed: int) -> None:
+    def __init__(self, fork_server: ForkServer, folder: Path, seed: int) -> None:
         super().__init__()
-        self._nursery, self._folder, self._rng = nursery, folder, random.Random(seed)
+        self._fork_server, self._folder, self._rng = fork_server, folder, random.Random(seed)
         self.leaving = threading.Event()
         self.codes: dict[int, int] = {}
         """Of each job that was acknowledged, the exit code that it will have."""
@@ -130,7 +130,7 @@ class Users(threading.Thread):
         self.held: set[int] = set()
 
     def run(self) -> None:
-        with self._nursery.client() as client:
+        with self._fork_server.client() as client:
             while not self.leaving.is_set():
                 self._submit(client)
                 with contextlib.suppress(FairleadError):  # of these a lost answer leaves it open whether it was done
@@ -160,24 +160,24 @@ class Users(threading.Thread):
             client.hold(job_id)
 
 
-def test_two_hundred_kills_lose_nothing_and_run_nothing_twice(nursery: Nursery, tmp_path: Path) -> None:
+def test_two_hundred_kills_lose_nothing_and_run_nothing_twice(fork_server: ForkServer, tmp_path: Path) -> None:
     rng = random.Random(7)
     folder = tmp_path / "jobs"
     folder.mkdir()
-    nursery.bear()
-    users = [Users(nursery, folder, seed) for seed in range(2)]
+    fork_server.fork()
+    users = [Users(fork_server, folder, seed) for seed in range(2)]
     for user in users:
         user.start()
-    watcher = nursery.client()
+    watcher = fork_server.client()
     try:
         for number in range(KILLS):
             if rng.random() < 0.5:  # when it answers, or while it finds its feet
                 _answers(watcher)
             time.sleep(rng.uniform(0.0, 0.4))
-            nursery.kill()
+            fork_server.kill()
             if number % (KILLS // AGENT_KILLS) == 5:
-                nursery.kill_agent()
-            nursery.bear()
+                fork_server.kill_agent()
+            fork_server.fork()
     finally:
         watcher.close()
         for user in users:
@@ -186,7 +186,7 @@ def test_two_hundred_kills_lose_nothing_and_run_nothing_twice(nursery: Nursery, 
             user.join(PATIENCE_S)
     codes = {job_id: code for user in users for job_id, code in user.codes.items()}
     cancelled, held = (set().union(*(getattr(user, name) for user in users)) for name in ("cancelled", "held"))
-    with nursery.client() as client:
+    with fork_server.client() as client:
         _answers(client)
         jobs = _all_over(client)
         assert set(codes) <= set(jobs), "an acknowledged job is lost"

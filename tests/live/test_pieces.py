@@ -15,14 +15,19 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fairlead.errors import InputError
-from fairlead.live import reconcile
-from fairlead.live.clock import Clock
-from fairlead.live.database import Database, StoreError
-from fairlead.live.engine import AttemptState, AttemptStatus, Key, Progress
-from fairlead.live.livejob import LiveJob
-from fairlead.live.outcome import Verdict, back_off_s, judge
-from fairlead.live.request import JobRequest
-from fairlead.live.store import Attempt, Store
+from fairlead.live.control import reconcile
+from fairlead.live.control.clock import Clock
+from fairlead.live.control.snapshots import snapshot
+from fairlead.live.engines.engine import AttemptState, AttemptStatus, NodeEvent, Progress, StoppedBy
+from fairlead.live.jobs.job import LiveJob
+from fairlead.live.jobs.outcome import Verdict, back_off_s, judge
+from fairlead.live.jobs.request import JobRequest
+from fairlead.live.storage.database import Database, StoreError
+from fairlead.live.storage.store import Attempt, Store
+from fairlead.model.catalogue import Catalogue
+from fairlead.model.profile import Profile
+from fairlead.model.snapshot import Snapshot
+from fairlead.node.identity import AttemptId
 from tests.live.scripted import Hands, World, wait_for
 
 
@@ -64,6 +69,27 @@ def test_the_clock_goes_by_the_time_of_day_after_a_boot_and_never_backwards() ->
     assert dials.clock(saved, "two").now_s() == 60.0
     dials.wall_s -= 3600.0
     assert dials.clock(saved, "two").now_s() == 0.0
+
+
+def test_a_boot_with_a_wrong_time_of_day_moves_the_clock_by_a_day_at_most() -> None:
+    dials = Dials()
+    saved = dials.clock().save()
+    dials.boot_s = 3.0
+    dials.wall_s += 40 * 86400.0
+    assert dials.clock(saved, "two").now_s() == 86400.0
+
+
+def test_the_age_of_logs_is_counted_without_the_time_of_day() -> None:
+    dials = Dials()
+    clock = dials.clock()
+    dials.boot_s += 10.0
+    dials.wall_s += 40 * 86400.0
+    assert clock.up_s() == 10.0
+    saved = clock.save()
+    dials.boot_s += 5.0
+    assert dials.clock(saved).up_s() == 15.0
+    dials.boot_s = 3.0
+    assert dials.clock(saved, "two").up_s() == 13.0, "what was before this boot, and since it"
 
 
 def test_a_moment_of_the_day_in_the_future_is_now() -> None:
@@ -219,9 +245,12 @@ def test_bounds_alone_make_a_job_elastic() -> None:
     assert (job.min_gpus, job.gpus, job.max_gpus, job.priority) == (2, 2, 8, 1)
 
 
-ENDED = AttemptStatus(1, 1, AttemptState.ENDED, exit_code=0, reason="exited", ended_at_s=100.0)
+ENDED = AttemptStatus(AttemptId(1, 1), AttemptState.ENDED, exit_code=0, reason="exited", ended_at_s=100.0)
+OURS, MACHINE, SIGNAL = StoppedBy.FAIRLEAD, StoppedBy.MACHINE, StoppedBy.SIGNAL
+STOPPED = replace(ENDED, stop_requested_at_s=90.0, stopped_by=OURS)
 THROUGH = Progress(9, 9, has_finished=True)
-STAYING = Attempt(1, 1, (0,), shared=False, sm_share=1.0)
+HALF = Progress(4, 9)
+STAYING = Attempt(AttemptId(1, 1), (0,), shared=False, sm_share=1.0)
 LEAVING = replace(STAYING, stopping="resized")
 
 
@@ -230,22 +259,163 @@ LEAVING = replace(STAYING, stopping="resized")
     [
         (STAYING, ENDED, Verdict.FINISHED),
         (STAYING, replace(ENDED, exit_code=1), Verdict.FAILED),
-        (LEAVING, replace(ENDED, exit_code=143, stop_requested_at_s=90.0), Verdict.LEFT),
-        (LEAVING, replace(ENDED, stop_requested_at_s=90.0), Verdict.LEFT),
-        (LEAVING, replace(ENDED, stop_requested_at_s=101.0), Verdict.FINISHED),
-        (LEAVING, replace(ENDED, stop_requested_at_s=90.0, progress=THROUGH), Verdict.FINISHED),
-        (STAYING, replace(ENDED, exit_code=143, evicted="overlimit", stop_requested_at_s=90.0), Verdict.RETURNED),
-        (STAYING, replace(ENDED, evicted="overlimit", stop_requested_at_s=90.0), Verdict.RETURNED),
-        (STAYING, replace(ENDED, state=AttemptState.LOST, exit_code=None), Verdict.FAILED),
-        (LEAVING, replace(ENDED, state=AttemptState.LOST, exit_code=None), Verdict.LEFT),
+        (STAYING, replace(ENDED, progress=Progress(9, 9)), Verdict.FINISHED),
+        (STAYING, replace(ENDED, progress=HALF), Verdict.ENDED_EARLY),
+        (STAYING, replace(ENDED, progress=replace(HALF, has_finished=True)), Verdict.FINISHED),
+        (STAYING, replace(ENDED, exit_code=1, progress=replace(HALF, has_finished=True)), Verdict.FAILED),
+        (LEAVING, replace(STOPPED, exit_code=143), Verdict.STOPPED),
+        (LEAVING, STOPPED, Verdict.STOPPED),
+        (LEAVING, replace(STOPPED, ended_at_s=80.0), Verdict.STOPPED),  # whatever the clocks say
+        (LEAVING, replace(ENDED, stop_requested_at_s=90.0), Verdict.FINISHED),  # it was through before
+        (LEAVING, replace(ENDED, stop_requested_at_s=90.0, progress=HALF), Verdict.STOPPED),
+        (LEAVING, replace(STOPPED, progress=THROUGH), Verdict.FINISHED),
+        (STAYING, replace(STOPPED, exit_code=143, evicted="overlimit"), Verdict.RETURNED),
+        (STAYING, replace(STOPPED, evicted="overlimit"), Verdict.RETURNED),
+        (STAYING, STOPPED, Verdict.RETURNED),
+        (STAYING, replace(STOPPED, exit_code=137), Verdict.RETURNED),
+        (STAYING, replace(STOPPED, progress=THROUGH), Verdict.FINISHED),
+        (STAYING, replace(ENDED, stopped_by=SIGNAL), Verdict.INTERRUPTED),
+        (STAYING, replace(ENDED, stopped_by=SIGNAL, exit_code=143), Verdict.INTERRUPTED),
+        (STAYING, replace(ENDED, stopped_by=SIGNAL, progress=THROUGH), Verdict.FINISHED),
+        (STAYING, replace(ENDED, stopped_by=MACHINE, exit_code=1), Verdict.INTERRUPTED),
+        (STAYING, replace(ENDED, stopped_by=MACHINE, state=AttemptState.LOST, exit_code=None), Verdict.INTERRUPTED),
+        (LEAVING, replace(ENDED, stopped_by=MACHINE, state=AttemptState.LOST, exit_code=None), Verdict.STOPPED),
     ],
 )  # fmt: skip
 def test_what_the_end_of_an_attempt_means(attempt: Attempt, status: AttemptStatus, verdict: Verdict) -> None:
     assert judge(attempt, status).verdict is verdict
 
 
+def test_who_is_stopped_whenever_it_starts_is_waited_for_and_never_given_up(world: World, hands: Hands) -> None:
+    job_id = world.submit(retries=0)
+    for attempt in range(1, 8):
+        world.settle()
+        assert world.state(job_id) == ("running" if attempt <= 3 else "backing-off")
+        hands.now_s += 600.0
+        world.settle()
+        world.engine.end((job_id, attempt), 143, "signalled", SIGNAL)
+    world.settle()
+    row = world.store.job_row(job_id)
+    assert row is not None
+    assert (row["state"], row["failures"], row["due_s"] - hands.now_s) == ("backing-off", 0, 160.0)
+    hands.now_s += 600.0
+    world.settle()
+    world.engine.report((job_id, 8), Progress(1, 9))
+    world.settle()
+    world.engine.end((job_id, 8), 143, "signalled", SIGNAL)
+    world.settle()
+    assert world.state(job_id) == "running", "who gets on is not kept waiting"
+
+
+def test_who_ends_early_twice_without_getting_on_has_ended(world: World) -> None:
+    job_id = world.submit(retries=0)
+    for attempt, epochs in enumerate((2, 4, 4), start=1):
+        world.settle()
+        assert world.state(job_id) == "running"
+        world.engine.report((job_id, attempt), Progress(epochs, 9))
+        world.engine.end((job_id, attempt), 0)
+    world.settle()
+    row = world.store.job_row(job_id)
+    assert row is not None
+    assert (row["state"], row["exit_code"], row["attempt"]) == ("finished", 0, 3)
+    assert [a.reason for a in world.store.attempts_of(job_id)] == ["ended-early"] * 3
+
+
+def test_one_that_resumes_and_ends_before_its_next_report_is_held_to_its_earlier_word(world: World) -> None:
+    job_id = world.submit()
+    world.settle()
+    world.engine.report((job_id, 1), Progress(4, 9))
+    world.engine.end((job_id, 1), 0, stopped_by=SIGNAL)
+    world.settle()
+    world.engine.end((job_id, 2), 0)
+    world.settle()
+    assert world.state(job_id) == "running"
+
+
+def test_a_service_comes_back_unless_it_says_that_it_is_through(world: World) -> None:
+    serving, ended = world.submit(kind="service"), world.submit(kind="service")
+    world.settle()
+    world.engine.end((serving, 1), 0, ran_s=3600.0)
+    world.engine.report((ended, 1), Progress(has_finished=True))
+    world.engine.end((ended, 1), 0, ran_s=3600.0)
+    world.settle()
+    assert (world.state(serving), world.state(ended)) == ("running", "finished")
+    world.engine.end((serving, 2), 0, ran_s=3600.0)
+    world.settle()
+    assert world.state(serving) == "running"
+    for attempt in (3, 4):
+        world.engine.end((serving, attempt), 0, ran_s=1.0)
+        world.settle()
+    assert world.state(serving) == "finished", "it ends whenever it starts"
+
+
+def test_a_job_is_cancelled_with_the_grace_that_it_was_submitted_with(world: World) -> None:
+    job_id = world.submit(grace_s=300.0)
+    world.settle()
+    world.wish(job_id, "cancel")
+    world.settle()
+    assert world.engine.orders[job_id, 1].grace_s == 300.0
+    assert world.engine.graces == [None], "its own"
+
+
+def test_what_failed_an_hour_ago_by_a_clock_that_was_set_is_not_forgiven(world: World) -> None:
+    job_id = world.submit(retries=1)
+    world.settle()
+    for attempt in (1, 2):
+        world.engine._set((job_id, attempt), started_at_s=0.0)
+        world.engine.end((job_id, attempt), 1, ran_s=1.0)
+        world.settle()
+        world.step(700.0)
+        world.settle()
+    assert world.state(job_id) == "parked"
+
+
+def test_events_are_told_once_also_where_the_controller_begins_anew(make_world: Any, hands: Hands) -> None:
+    world = make_world(hands=hands)
+    for number in (1001, 1002):
+        world.engine.happen(NodeEvent(number, 0, 1.0, f"e{number}", event_log="a"))
+    world.settle()
+    world.close()
+    again = make_world(hands=hands, engine=world.engine)
+    again.engine.happen(NodeEvent(1003, 0, 1.0, "e1003", event_log="a"))
+    again.settle()
+    again.engine.happen(NodeEvent(7, 0, 1.0, "e7", event_log="b"))  # the node has lost its folder
+    again.settle()
+    rows = again.database.read("SELECT what FROM events WHERE what LIKE 'e%' ORDER BY id")
+    assert [row["what"] for row in rows] == ["e1001", "e1002", "e1003", "e7"]
+
+
+def test_events_that_could_not_be_saved_are_told_again(make_world: Any, hands: Hands) -> None:
+    world = make_world(hands=hands)
+    world.settle()
+    world.engine.happen(NodeEvent(1001, 0, 1.0, "seen", event_log="a"))
+    world.controller.work.recovery.save = lambda every_s: 1 / 0
+    world.controller.turn()
+    assert "ZeroDivisionError" in world.controller.trouble
+    world.controller.turn()
+    assert len(world.database.read("SELECT * FROM events WHERE what = 'seen'")) == 1
+
+
 def test_a_job_that_keeps_failing_waits_longer_each_time_up_to_a_limit() -> None:
     assert [back_off_s(n) for n in (1, 2, 3, 30)] == [10.0, 20.0, 40.0, 600.0]
+
+
+def test_gpus_of_a_part_that_has_left_are_given_on_while_another_does_not_answer(make_world: Any) -> None:
+    world = make_world(cluster="2x1")
+    both = world.submit(gpus=2)
+    world.settle()
+    world.engine.stubborn = True
+    world.wish(both, "cancel")
+    one, other = world.submit(), world.submit()
+    world.settle()
+    assert world.engine.running == {(both, 1)}, "they wait for it to leave"
+    world.engine._set((both, 1), ended_nodes=frozenset({0}))
+    world.controller._engine_called()
+    world.settle()
+    assert world.engine.running == {(both, 1), (one, 1)}
+    world.engine.end((both, 1), 143, "signalled")
+    world.settle()
+    assert world.engine.running == {(one, 1), (other, 1)}
 
 
 class Machine:
@@ -253,7 +423,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.jobs: dict[int, LiveJob] = {}
-        self.attempts: dict[Key, Attempt] = {}
+        self.attempts: dict[AttemptId, Attempt] = {}
 
     def want(self, job_id: int, gpus: tuple[int, ...], shared: bool) -> None:
         wanted = JobRequest(command=["a"])
@@ -265,20 +435,19 @@ class Machine:
 
     def reconcile(self) -> None:
         found = reconcile.steps([j for j in self.jobs.values() if j.gpus], self.attempts, self.jobs)
-        for attempt in found.leave:
+        for attempt in found.stop:
             attempt.stopping = "told"
         for job in found.begin:
-            job.attempt += 1
-            made = Attempt(job.job.id, job.attempt, job.gpus, job.shared, 1.0)
-            self.attempts[made.key] = made
+            job.attempt = AttemptId(job.job.id, job.attempt.attempt + 1)
+            self.attempts[job.attempt] = Attempt(job.attempt, job.gpus, job.shared, 1.0)
         self.check()
 
     def check(self) -> None:
-        owners = [key[0] for key in self.attempts]
+        owners = [attempt.job_id for attempt in self.attempts]
         assert len(owners) == len(set(owners)), "a job runs twice"
         for a in self.attempts.values():
             for b in self.attempts.values():
-                if a.key < b.key and set(a.gpus) & set(b.gpus):
+                if a.id < b.id and set(a.gpus) & set(b.gpus):
                     assert (a.shared, b.shared) == (True, True), "two on a GPU that is not shared"
 
 
@@ -296,13 +465,13 @@ def test_whatever_is_wanted_and_whoever_leaves_late_nothing_runs_twice(story: li
         elif machine.attempts:
             attempt = list(machine.attempts.values())[what % len(machine.attempts)]
             if attempt.stopping:  # at last it has left
-                del machine.attempts[attempt.key]
+                del machine.attempts[attempt.id]
         machine.reconcile()
     for attempt in list(machine.attempts.values()):
         if attempt.stopping:
-            del machine.attempts[attempt.key]
+            del machine.attempts[attempt.id]
     machine.reconcile()
-    running = {a.job_id: (a.gpus, a.shared) for a in machine.attempts.values()}
+    running = {a.id.job_id: (a.gpus, a.shared) for a in machine.attempts.values()}
     assert running == {n: (j.gpus, j.shared) for n, j in machine.jobs.items() if j.gpus}, "in the end all is as wanted"
 
 
@@ -315,9 +484,22 @@ def test_logs_of_jobs_that_ended_long_ago_are_deleted_once(world: World, hands: 
     hands.now_s += 29 * 86400.0
     world.settle()
     assert world.engine.removed == []
+    hands.wall_s += 40 * 86400.0  # somebody sets the time of day, and sets it back
+    hands.now_s += 60.0
+    world.settle()
+    assert world.engine.removed == []
+    hands.wall_s -= 40 * 86400.0
     hands.now_s += 2 * 86400.0
     world.settle()
     wait_for(lambda: not world.store.with_old_logs(1e12, 9))
     hands.now_s += 86400.0
     world.settle()
     assert world.engine.removed == [job_id]
+
+
+def test_a_snapshot_carries_the_profiles_that_the_operator_has_declared(make_world: Any) -> None:
+    world = make_world(catalogue=Catalogue([Profile("my-net", memory_mib=5.0)]))
+    world.submit(profile="my-net")
+    world.step()
+    taken = Snapshot.from_dict(snapshot(world.controller).to_dict())
+    assert taken.profile("my-net").memory_mib == 5.0  # elsewhere nobody has heard of it

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.live.livejob import State
+from fairlead.live.jobs.states import State
+from fairlead.model.catalogue import Catalogue
 from fairlead.model.cluster import Cluster, Rental
 from fairlead.model.interference import Interference, built_in
-from fairlead.model.profile import Amdahl, Profile, declare
+from fairlead.model.profile import Amdahl, Profile
 from fairlead.model.variability import Variability
 from tests.live.rig import EXAMPLES, Rig
 
@@ -44,7 +45,7 @@ def test_eaco_undoes_a_trial_at_the_end_of_an_epoch_and_nothing_is_lost(make: Ma
     rig.until_state(host, State.RUNNING)
     guest = rig.train(8, 1.0, profile="ResNet-18", estimate_s=8.0, deadline_s=120.0)
     rig.until(lambda: rig.job(guest)["shared"] and rig.job(guest)["state"] == "running", "the guest beside its host")
-    rig.until(lambda: "evicted-by-policy" in rig.reasons(guest), "the undo")
+    rig.until(lambda: "preempted" in rig.reasons(guest), "the undo")
     rig.until_state(guest, State.FINISHED)
     attempts = rig.attempts(guest)
     assert attempts[0]["gpus"] == rig.attempts(host)[0]["gpus"]
@@ -76,9 +77,9 @@ def test_pal_gives_the_fast_gpus_to_who_feels_it(make: Make) -> None:
 
 
 def test_boa_rents_resizes_with_a_checkpoint_and_gives_back(make: Make) -> None:
-    declare(Profile("scales-badly", speedup=Amdahl(0.8)))
     rig = make(
         "sizing=boa:budget=12:every_s=2,powering=rent:linger_s=1",
+        catalogue=Catalogue([Profile("scales-badly", speedup=Amdahl(0.8))]),
         fake_gpus=4,
         fake_nodes=2,
         wake_s=0.2,

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from fairlead.live.database import StoreError
-from fairlead.live.livejob import State
+from fairlead.live.jobs.states import State
+from fairlead.live.storage.database import StoreError
 from fairlead.policy.plan import Plan
 from fairlead.policy.view import View
 from tests.live.rig import Rig, agents_in
@@ -102,7 +102,7 @@ def test_a_killed_agent_comes_back_and_its_jobs_have_not_noticed(rig: Rig) -> No
 def test_a_policy_that_breaks_a_law_is_refused_and_one_that_has_forgotten_it_is_asked(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stack = rig.controller.desk.stack
+    stack = rig.controller.driver.stack
     monkeypatch.setattr(stack, "decide", lambda view: Plan(evict=[99]))
     job_id = rig.submit("true")
     rig.until(lambda: "plan-refused" in rig.events(), "the refusal")
@@ -116,7 +116,7 @@ def test_a_policy_that_fails_makes_the_controller_begin_anew_from_the_disk(rig: 
     def fail(view: View) -> Plan:
         raise ZeroDivisionError("a bug")
 
-    rig.controller.desk.stack.decide = fail  # type: ignore[method-assign]
+    rig.controller.driver.stack.decide = fail  # type: ignore[method-assign]
     job_id = rig.submit("true")
     rig.until(lambda: "a bug" in rig.controller.trouble, "the trouble")
     for one in (running, job_id):
@@ -146,7 +146,7 @@ def test_hold_stops_a_running_job_and_release_lets_it_go_on(rig: Rig) -> None:
     rig.wish(job_id, "hold")
     rig.until_state(job_id, State.HELD)
     rig.until(lambda: rig.attempts(job_id)[0]["is_over"], "it to leave")
-    assert rig.controller.desk.view.free.count == 2
+    assert rig.controller.driver.view.free.count == 2
     rig.wish(job_id, "release")
     rig.until_state(job_id, State.FINISHED)
     assert rig.log(job_id).count(" of 30, loss") == 30

@@ -9,23 +9,27 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from fairlead.errors import InputError, did_you_mean
+from fairlead.live import environment_variables
+from fairlead.live.connection import PORT
+from fairlead.live.engines import registry as engines
+from fairlead.live.home import expanded
 from fairlead.model.cluster import gpu_model_named, parse_rental
-from fairlead.model.files import read_text
+from fairlead.model.files import read_text, read_toml
 from fairlead.model.interference import BUILT_IN
 from fairlead.policy import registry
 from fairlead.policy.guarding import GuardConfig
 
 NAME = "fairlead.toml"
-PREFIX = "FAIRLEAD_"
+AGENTS_PORT = PORT + 1
 Seconds = Annotated[float, Field(gt=0.0, le=1e9, allow_inf_nan=False)]
 
 
@@ -34,7 +38,7 @@ class _Table(BaseModel):
 
 
 class Policy(_Table):
-    """Who decides."""
+    """The policy stack, its rounds and its seed."""
 
     stack: str = Field(default="eaco", description="a preset, or stage=name pairs; see `fairlead policies`")
     round_s: Seconds | None = Field(default=None, description="decide only every so many seconds")
@@ -42,36 +46,88 @@ class Policy(_Table):
 
 
 class EngineTable(_Table):
-    """What jobs run on."""
+    """The nodes and GPUs that jobs run on, and what is known of them."""
 
-    kind: Literal["local"] = Field(default="local", description="this machine")
+    name: str = Field(default="local", description="who brings nodes: local (this machine), join, slurm")
     fake_gpus: int = Field(default=0, ge=0, le=4096, description="made-up GPUs per node; 0: the machine's own")
     fake_nodes: int = Field(default=1, ge=1, le=64, description="nodes to make up")
     gpu_model: str = Field(default="H200", description="of made-up GPUs")
     wake_s: float = Field(default=2.0, ge=0.0, le=86400.0, description="how long a made-up node takes to wake up")
     rent: str | None = Field(default=None, description='"default" or terms: policies may rent and return nodes')
-    profiles: str | None = Field(default=None, description="a TOML file: what is known of applications")
+    profiles: str | None = Field(default=None, description="a TOML file of profiles: what jobs are like")
     variability: str | None = Field(default=None, description="a file: how slow each GPU is, per class")
     interference: str = Field(default="eaco", description="what neighbours cost each other, a table's name or a file")
     history: str | None = Field(default=None, description="what the sharing policy knows of that at the start")
-    as_submitter: bool | None = Field(default=None, description="run jobs under their users' accounts; as root: true")
+    cgroup: str = Field(
+        default="auto",
+        min_length=1,
+        description="where jobs get cgroups: auto, off, or a cgroup v2 folder",
+    )
+    as_submitter: bool | Literal["everyone-is-root"] | None = Field(
+        default=None, description="run jobs under their users' accounts; as root: true"
+    )
+
+
+class AgentsTable(_Table):
+    """Where agents of other machines dial in; of no use to the engine `local`."""
+
+    host: str = Field(default="127.0.0.1", min_length=1, description="the address to listen on")
+    port: int = Field(default=AGENTS_PORT, ge=0, le=65535, description="0: any that is free")
+    address: str = Field(default="", description="what agents dial, where that is not the host")
+    lease_s: Seconds = Field(
+        default=120.0, description="a node that hears nothing for so long ends its jobs, which go on elsewhere"
+    )
+    beat_s: Seconds = Field(default=5.0, description="how often agents show that they are there")
+
+
+class PoolTable(_Table):
+    """Nodes of one kind that Slurm can give."""
+
+    nodes: int = Field(ge=1, le=10000, description="pilots at most")
+    gpus: int = Field(ge=1, le=64, description="of each node")
+    model: str = Field(default="H200", description="of the GPUs")
+    partition: str = Field(default="", description="of sbatch; so are the next")
+    account: str = ""
+    qos: str = ""
+    constraint: str = ""
+    gres: str = Field(default="gpu", min_length=1, description="with its type where there are several: gpu:h100")
+    time_limit: str = Field(default="", description="of each pilot, as sbatch takes it")
+    options: tuple[str, ...] = Field(default=(), description="more words for sbatch")
+
+
+class SlurmTable(_Table):
+    """Pilot jobs, for the engine `slurm`."""
+
+    pools: dict[str, PoolTable] = Field(default={}, description="kinds of nodes, by name")
+    folder: str = Field(default="/tmp", min_length=1, description="where agents keep jobs on their nodes: a local disk")
+    setup: str = Field(default="", description="shell lines before the agent starts: module load ...")
+    python: str = Field(default="", description="the Python there that has Fairlead; default: the controller's")
+    handover_s: float = Field(
+        default=120.0, ge=0.0, le=86400.0, description="jobs leave a pilot so long before its time limit"
+    )
+    look_s: Seconds = Field(default=2.0, description="squeue is asked this often")
 
 
 class ControllerTable(_Table):
-    """The control loop."""
+    """How often the control loop looks and saves, and how long it waits."""
 
     poll_s: Seconds = Field(default=5.0, description="agents are asked at least this often")
     lost_after_s: Seconds = Field(default=10.0, description="a node that is silent for so long gets no new jobs")
     save_s: Seconds = Field(default=30.0, description="what the policy learns is saved this often")
+    decide_s: Seconds = Field(default=60.0, description="a policy that has not decided by then is stopped")
 
 
 class ServerTable(_Table):
-    """Where it answers."""
+    """Where the API answers, and with which limits."""
 
     host: str = Field(default="127.0.0.1", min_length=1, description="the address to listen on")
-    port: int = Field(default=7317, ge=0, le=65535, description="0: any that is free")
+    port: int = Field(default=PORT, ge=0, le=65535, description="0: any that is free")
     tls_cert: str | None = Field(default=None, description="a PEM file; with tls_key, it answers HTTPS")
     tls_key: str | None = Field(default=None, description="a PEM file")
+    connections: int = Field(default=1024, ge=8, le=60000, description="at a time, of all clients")
+    connections_each: int = Field(default=512, ge=4, le=60000, description="at a time, of one address")
+    token_days: float = Field(default=90.0, gt=0.0, le=36500.0, description="how long new tokens are valid")
+    session_hours: float = Field(default=12.0, gt=0.0, le=8760.0, description="how long a browser stays signed in")
 
 
 class Jobs(_Table):
@@ -84,21 +140,39 @@ class Jobs(_Table):
     grace_s: float = Field(default=30.0, ge=0.0, le=86400.0, description="from SIGTERM to SIGKILL")
 
 
+class LimitsTable(_Table):
+    """What each job may take of its node. The first three need a delegated cgroup v2."""
+
+    memory_mib: float | None = Field(default=None, ge=1.0, le=1e9, description="of the host's memory")
+    cpus: float | None = Field(default=None, ge=0.01, le=1e5, description="of the host's CPUs")
+    processes: int | None = Field(default=None, ge=1, le=4194304, description="processes and threads at a time")
+    output_mib: float = Field(default=256.0, ge=0.0, le=1e9, description="kept of each of its output streams")
+    reserve_mib: float = Field(
+        default=512.0, ge=0.0, le=1e9, description="while the disk has less room than this, output is not kept"
+    )
+    start_s: Seconds = Field(default=60.0, description="for its folder to answer and its command to be executed")
+
+
 class Budget(_Table):
-    """What may be spent."""
+    """What the cluster may cost."""
 
     gpus: float | None = Field(default=None, gt=0.0, le=1e6, description="GPUs to pay for on average, for sizing=boa")
 
 
 _TABLES: dict[str, type[_Table]] = {
     "policy": Policy, "engine": EngineTable, "controller": ControllerTable,
-    "server": ServerTable, "jobs": Jobs, "budget": Budget,
+    "agents": AgentsTable, "slurm": SlurmTable,
+    "server": ServerTable, "jobs": Jobs, "limits": LimitsTable, "budget": Budget,
 }  # fmt: skip
 _FILES = (
     "engine.profiles", "engine.variability", "engine.interference", "engine.history", "server.tls_cert",
     "server.tls_key",
 )  # fmt: skip
 """Values that may name files; in a configuration file they count from its folder."""
+
+
+_OPTIONS = {"policy.stack": "--policy", "engine.name": "--engine"}
+"""Those that are not called as their setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +187,14 @@ class Setting:
     @property
     def variable(self) -> str:
         """The environment variable that sets it."""
-        return PREFIX + self.name.upper().replace(".", "_")
+        return environment_variables.PREFIX + self.name.upper().replace(".", "_")
 
     @property
     def option(self) -> str:
         """The option of `fairlead up` that sets it, where there is one."""
-        return "--policy" if self.name == "policy.stack" else f"--{self.name.partition('.')[2].replace('_', '-')}"
+        if self.name in _OPTIONS:
+            return _OPTIONS[self.name]
+        return f"--{self.name.partition('.')[2].replace('_', '-')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +212,11 @@ class Config:
     policy: Policy
     engine: EngineTable
     controller: ControllerTable
+    agents: AgentsTable
+    slurm: SlurmTable
     server: ServerTable
     jobs: Jobs
+    limits: LimitsTable
     budget: Budget
     guard: GuardConfig
     values: Mapping[str, Valued] = dataclasses.field(repr=False)
@@ -148,30 +227,31 @@ class Config:
         return {name: {"value": one.value, "source": one.source} for name, one in self.values.items()}
 
 
-def _guard_settings(kind: Any, at: str) -> Iterator[Setting]:
-    for field in dataclasses.fields(kind):
-        if dataclasses.is_dataclass(field.default):
-            yield from _guard_settings(type(field.default), f"{at}.{field.name}")
+def _settings_of(model: type[BaseModel], at: str) -> Iterator[Setting]:
+    for name, field in model.model_fields.items():
+        if isinstance(field.default, BaseModel):
+            yield from _settings_of(type(field.default), f"{at}.{name}")
         else:
-            yield Setting(f"{at}.{field.name}", field.default, "", TypeAdapter(type(field.default)))
+            check: TypeAdapter[Any] = TypeAdapter(cast(Any, Annotated[field.annotation, field]))
+            yield Setting(f"{at}.{name}", field.default, field.description or "", check)
 
 
 def _settings() -> Iterator[Setting]:
     for table, model in _TABLES.items():
-        for name, field in model.model_fields.items():
-            check: TypeAdapter[Any] = TypeAdapter(cast(Any, Annotated[field.annotation, field]))
-            yield Setting(f"{table}.{name}", field.default, field.description or "", check)
-    yield from _guard_settings(GuardConfig, "guard")
+        yield from _settings_of(model, table)
+    yield from _settings_of(GuardConfig, "guard")
 
 
 SETTINGS = {setting.name: setting for setting in _settings()}
-_VARIABLES = {setting.variable: setting.name for setting in SETTINGS.values()}
-"""Others that begin with FAIRLEAD_ are passed over: jobs are told things by such names, too."""
+VARIABLES = {setting.variable: setting.name for setting in SETTINGS.values()}
 
 
 _MEANINGS: dict[str, Callable[[str], object]] = {
-    "policy.stack": registry.build, "engine.gpu_model": gpu_model_named, "engine.rent": parse_rental,
-}  # fmt: skip
+    "policy.stack": partial(registry.build, read=read_text),
+    "engine.name": engines.check,
+    "engine.gpu_model": gpu_model_named,
+    "engine.rent": parse_rental,
+}
 """What raises where a text means nothing."""
 
 
@@ -179,7 +259,7 @@ def find_file(given: Path | None, home: Path) -> Path | None:
     """The configuration file: as given, else FAIRLEAD_CONFIG, else the one in the home folder if it is there."""
     text = os.environ.get("FAIRLEAD_CONFIG")
     if given is not None or text:
-        return (given or Path(text or "")).expanduser()
+        return expanded(given or Path(text or ""))
     return home / NAME if (home / NAME).exists() else None
 
 
@@ -190,9 +270,11 @@ def load(
     values = {name: Valued(setting.default, "default") for name, setting in SETTINGS.items()}
     if file is not None:
         values.update(_from_file(file))
+    if error := environment_variables.unknown(environment or (), VARIABLES):
+        raise error
     for variable, text in sorted((environment or {}).items()):
-        if variable in _VARIABLES:
-            name = _VARIABLES[variable]
+        if variable in VARIABLES:
+            name = VARIABLES[variable]
             values[name] = Valued(_checked(name, text, f"{variable}={text}", strict=False), variable)
     for name, value in (options or {}).items():
         if value is not None:
@@ -217,8 +299,11 @@ def _assembled(values: Mapping[str, Valued], file: Path | None) -> Config:
         policy=Policy(**trees["policy"]),
         engine=EngineTable(**trees["engine"]),
         controller=ControllerTable(**trees["controller"]),
+        agents=AgentsTable(**trees["agents"]),
+        slurm=SlurmTable(**trees["slurm"]),
         server=ServerTable(**trees["server"]),
         jobs=Jobs(**trees["jobs"]),
+        limits=LimitsTable(**trees["limits"]),
         budget=Budget(**trees["budget"]),
         guard=guard,
         values=values,
@@ -233,14 +318,9 @@ def _assembled(values: Mapping[str, Valued], file: Path | None) -> Config:
 
 
 def _from_file(path: Path) -> dict[str, Valued]:
-    text = read_text(path)
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: not valid TOML: {error}") from None
-    lines = _lines(text)
+    lines = _lines(read_text(path))
     found: dict[str, Valued] = {}
-    for name, value in _flat(tables, path):
+    for name, value in _flat(read_toml(path), path):
         at = f"{path}:{lines[name]}" if name in lines else str(path)
         checked = _checked(name, value, f"{at}: {name} = {value!r}")
         found[name] = Valued(_placed(name, checked, path), at)
@@ -280,7 +360,7 @@ def _placed(name: str, value: Any, path: Path) -> Any:
     """A file that is named in a file is looked for beside it."""
     if name not in _FILES or value is None or value in BUILT_IN:
         return value
-    return str(path.absolute().parent / Path(value).expanduser())
+    return str(path.absolute().parent / expanded(Path(value)))
 
 
 def _checked(name: str, value: Any, said: str, *, strict: bool = True) -> Any:

@@ -6,7 +6,6 @@ One controller at a time holds it. Other users need none of it: FAIRLEAD_URL and
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -15,7 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.errors import FairleadError, InputError
-from fairlead.node.processes import is_running, process
+from fairlead.node.gpu.claims import folder_holder, hold_folder
+from fairlead.node.process.processes import is_running, process
+
+WARNING = "warning: "
+"""What a controller has to say about its start, on stderr, begins so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +29,17 @@ class Home:
 
     @property
     def database(self) -> Path:
-        """Jobs, attempts, events, tokens."""
+        """The file with jobs, attempts, events and tokens."""
         return self.path / "fairlead.db"
 
     @property
     def nodes(self) -> Path:
-        """Of the agents."""
+        """The folder in which local agents keep theirs."""
         return self.path / "nodes"
 
     @property
     def log(self) -> Path:
-        """What the controller says."""
+        """The file that a controller in the background logs to."""
         return self.path / "controller.log"
 
     @property
@@ -60,19 +63,18 @@ class Home:
             raise InputError(f"cannot write to {self.path}: {error.strerror or error}", hint=hint) from None
 
     @contextlib.contextmanager
-    def held(self, *, for_others: bool = False) -> Iterator[None]:
+    def held(self, *, for_others: bool | None = False) -> Iterator[None]:
         """Be the only controller here, as long as the block lasts or the process lives.
 
-        Where jobs run under others' accounts, these may pass through.
+        Where jobs run under others' accounts, these may pass through; None leaves that as it is.
         """
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
+            folder, descriptor = hold_folder(self.path, "lock")
+        except BlockingIOError:
             raise self._is_held() from None
         try:
-            self.path.chmod(0o711 if for_others else 0o700)
+            if for_others is not None:
+                self.path.chmod(0o711 if for_others else 0o700)
             self.url.unlink(missing_ok=True)  # of one that was killed
             own = process(os.getpid())
             assert own is not None
@@ -82,6 +84,7 @@ class Home:
         finally:
             os.truncate(descriptor, 0)
             os.close(descriptor)
+            os.close(folder)
 
     def holder(self) -> tuple[int, int] | None:
         """The controller that runs here: its process, and when that was started."""
@@ -89,8 +92,13 @@ class Home:
             found: dict[str, Any] = json.loads((self.path / "lock").read_text())
             pid, start_ticks = int(found["pid"]), int(found["start_ticks"])
         except (OSError, ValueError, KeyError, TypeError):
-            return None
-        return (pid, start_ticks) if is_running(pid, start_ticks) else None
+            pid = start_ticks = -1
+        if is_running(pid, start_ticks):
+            return pid, start_ticks
+        # The file may have been deleted; the lock is on the folder, and stands.
+        holder = folder_holder(self.path)
+        own = None if holder is None else process(holder)
+        return None if own is None else (own.pid, own.start_ticks)
 
     def write(self, path: Path, text: str) -> None:
         """A file for its owner only, whole or not at all."""
@@ -114,7 +122,15 @@ class Home:
 def home_folder(given: Path | None = None) -> Path:
     """Where the controller keeps its state: as given, else FAIRLEAD_HOME, else ~/.fairlead."""
     text = os.environ.get("FAIRLEAD_HOME")
-    return (given or (Path(text) if text else Path.home() / ".fairlead")).expanduser().absolute()
+    return expanded(given or (Path(text) if text else Path.home() / ".fairlead")).absolute()
+
+
+def expanded(path: Path) -> Path:
+    """With `~` and `~user` as the folders that they mean."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise InputError(f"{path}: no such user", hint="~ alone is your own folder") from None
 
 
 def read(path: Path) -> str:

@@ -12,10 +12,11 @@ from typing import Any
 from fastapi import FastAPI
 
 from fairlead.live.api.app import make_app
-from fairlead.live.api.serve import Server
+from fairlead.live.api.server import Server
 from fairlead.live.client import Client
-from fairlead.live.tokens import Tokens
+from fairlead.live.storage.tokens import Tokens
 from tests.live.scripted import World
+from tests.patience import PATIENCE_S
 
 
 @dataclass
@@ -58,7 +59,7 @@ class Served:
         if data is not None:
             sent.setdefault("Content-Type", "application/json")
         host, _, port = self.server.url.removeprefix("http://").rpartition(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=60)
+        connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S)
         try:
             connection.request(method, path, data, sent)
             found = connection.getresponse()
@@ -77,15 +78,17 @@ class Served:
 
 
 @contextmanager
-def served(world: World, *, runs: bool = True, **options: Any) -> Iterator[Served]:
+def served(
+    world: World, *, runs: bool = True, server: dict[str, Any] | None = None, **options: Any
+) -> Iterator[Served]:
     """With tokens for the users alice and bob, the operator olga and the administrator adam."""
     tokens = Tokens(world.database)
     app = make_app(world.controller, world.store, tokens, config_view={"poll_s": [5.0, "default"]}, **options)
-    server = Server(app)
-    made = Served(world, app, server, tokens)
+    listening = Server(app, **(server or {}))
+    made = Served(world, app, listening, tokens)
     for user, role in (("alice", "user"), ("bob", "user"), ("olga", "operator"), ("adam", "admin")):
         made.token[user] = tokens.create(user, role)[1]
-    server.start()
+    listening.start()
     try:
         if runs:
             with world.running():
@@ -93,5 +96,5 @@ def served(world: World, *, runs: bool = True, **options: Any) -> Iterator[Serve
         else:
             yield made
     finally:
-        server.stop()
+        listening.stop()
         app.state.context.close()

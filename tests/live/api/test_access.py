@@ -11,17 +11,26 @@ from fastapi.routing import APIRoute
 
 from fairlead.errors import InputError
 from fairlead.live.api.app import document
-from fairlead.live.tokens import Role, Tokens
+from fairlead.live.storage.tokens import Role, Tokens
 from tests.live.api.serving import Served, served
 from tests.live.conftest import MakeWorld
 from tests.live.scripted import World, wait_for
 
-BODIES = {"/v1/jobs": {"command": ["train"]}, "/v1/tokens": {"user": "eve", "role": "user"}}
+BODIES = {
+    "/v1/jobs": {"command": ["train"]},
+    "/v1/tokens": {"user": "eve", "role": "user"},
+    "/v1/session": {"token": "fl_nonsense"},
+    "/v1/whatif": {"policy": "nonsense"},
+}
 NEEDS = {
     ("POST", "/v1/nodes/{name}/drain"): Role.OPERATOR,
+    ("POST", "/v1/nodes/{name}/enable"): Role.OPERATOR,
+    ("POST", "/v1/nodes/tokens"): Role.ADMIN,
+    ("DELETE", "/v1/nodes/{name}"): Role.OPERATOR,
     ("POST", "/v1/nodes/{name}/resume"): Role.OPERATOR,
     ("GET", "/v1/config"): Role.OPERATOR,
     ("GET", "/metrics"): Role.OPERATOR,
+    ("GET", "/v1/audit"): Role.ADMIN,
     ("GET", "/v1/tokens"): Role.ADMIN,
     ("POST", "/v1/tokens"): Role.ADMIN,
     ("DELETE", "/v1/tokens/{token_id}"): Role.ADMIN,
@@ -46,7 +55,7 @@ def routes(app: FastAPI) -> list[tuple[str, str]]:
 
 
 def at(path: str) -> str:
-    return path.format(job_id=1, name="n0", token_id=99)
+    return path.format(job_id=1, name="n0", token_id=99) + ("?life_s=0" if path == "/v1/updates" else "")
 
 
 def test_all_routes_are_in_the_document(open_site: Served) -> None:
@@ -62,13 +71,19 @@ def test_without_a_token_nothing_answers_but_health(open_site: Served) -> None:
         assert found.status == (200 if path == "/health" else 401), (method, path)
         if path != "/health":
             assert set(found.json) == {"error", "hint"}
-            assert found.headers["www-authenticate"] == "Bearer"
+            assert found.headers.get("www-authenticate") == (
+                None if path == "/v1/session" and method == "POST" else "Bearer"
+            )
 
 
 def test_health_tells_nothing_but_whether_all_is_well(open_site: Served) -> None:
-    assert open_site.call("GET", "/health", who=None).json == {"status": "ok"}
-    open_site.world.controller.trouble = "the disk is full"
-    assert open_site.call("GET", "/health", who=None).json == {"status": "trouble"}
+    found = open_site.call("GET", "/health", who=None)
+    assert (found.status, found.json["status"], found.json["reasons"]) == (200, "ok", [])
+    open_site.world.controller.trouble = "job 7 of bob: /home/bob is full"
+    found = open_site.call("GET", "/health", who=None)
+    assert (found.status, found.json["status"]) == (503, "trouble")
+    assert b"bob" not in found.data
+    assert b"bob" not in open_site.call("GET", "/v1/summary", who="alice").data
     open_site.world.controller.trouble = ""
 
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fairlead.live.engine import GpuReading
+from fairlead.live.engines.engine import GpuReading
 from fairlead.model.snapshot import Snapshot
 from tests.live.api.serving import Served, served
 from tests.live.conftest import MakeWorld
@@ -46,6 +46,18 @@ def test_of_others_jobs_a_user_sees_the_number_only(site: Served) -> None:
 def test_a_node_that_does_not_answer_is_unreachable(site: Served) -> None:
     site.world.engine.set_away(0)
     wait_for(lambda: site.call("GET", "/v1/nodes").json["nodes"][0]["state"] == "unreachable")
+
+
+def test_an_operator_enables_the_gpus_that_guards_have_disabled(site: Served) -> None:
+    site.world.engine.disabled |= {1, 3}
+    assert site.call("POST", "/v1/nodes/n0:1/enable").status == 403
+    found = site.call("POST", "/v1/nodes/n0:1/enable", who="olga")
+    assert (found.status, found.json) == (200, {"name": "n0:1", "gpus": ["n0:1"]})
+    assert site.call("POST", "/v1/nodes/n0/enable", who="olga").json["gpus"] == ["n0:3"]
+    assert site.call("POST", "/v1/nodes/n0/enable", who="olga").json["gpus"] == []
+    assert site.call("POST", "/v1/nodes/n7/enable", who="olga").status == 404
+    acts = site.call("GET", "/v1/audit?what=enabled", who="adam").json["acts"]
+    assert [one["about"] for one in acts] == ["n0:1", "n0", "n0"]
 
 
 def test_drained_gpus_take_no_jobs_until_resumed(site: Served) -> None:
@@ -228,8 +240,12 @@ def test_metrics_follow_prometheus_conventions(site: Served) -> None:
     families = list(text_string_to_metric_families(site.call("GET", "/metrics", who="olga").data.decode()))
     names = {family.name for family in families if not family.name.endswith("_created")}
     assert all(name.startswith("fairlead_") for name in names)
-    units = ("_seconds", "_joules", "_watts", "_ratio")
-    unitless = {"fairlead_jobs", "fairlead_gpus", "fairlead_controller_trouble"}
+    units = ("_seconds", "_joules", "_watts", "_ratio", "_bytes", "_celsius", "_dollars_per_hour")
+    unitless = (
+        {"fairlead_jobs", "fairlead_gpus", "fairlead_deadlines", "fairlead_controller_trouble", "fairlead_nodes"}
+        | {"fairlead_guarded_gpus", "fairlead_paid_gpus", "fairlead_open_pages"}
+        | {"fairlead_user_jobs", "fairlead_user_gpus", "fairlead_user_late_jobs"}
+    )
     counters = {family.name for family in families if family.type == "counter"}
     assert all(name.endswith(units) or name in unitless or name in counters for name in names)
     assert all(family.documentation for family in families if family.name in names)

@@ -24,7 +24,9 @@ fields = st.sampled_from(
     ["command", "name", "kind", "gpus", "min_gpus", "max_gpus", "memory_mib", "profile", "deadline_s", "estimate_s",
      "priority", "slo_s", "batch", "cwd", "env", "retries", "grace_s", "hold"]
 )  # fmt: skip
-quick = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 @pytest.fixture(scope="module")

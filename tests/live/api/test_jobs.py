@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fairlead.errors import InputError
-from fairlead.live.engine import Progress
-from fairlead.live.request import JobRequest
+from fairlead.live.engines.engine import Progress
+from fairlead.live.jobs.request import JobRequest
 from tests.live.api.serving import Served, served
 from tests.live.conftest import MakeWorld
 from tests.live.scripted import wait_for
@@ -32,6 +32,7 @@ def test_a_job_is_submitted_runs_and_is_shown_with_its_attempt(site: Served) -> 
     assert shown["is_fake"] is True
     assert [a["attempt"] for a in shown["attempts"]] == [1]
     assert shown["attempts"][0]["placement"] == ["n0:0", "n0:1"]
+    engine.report((job_id, 1), Progress(10, 10, 12.5))
     engine.end((job_id, 1))
     wait_for(lambda: site.call("GET", f"/v1/jobs/{job_id}").json["state"] == "finished")
     shown = site.call("GET", f"/v1/jobs/{job_id}").json

@@ -15,10 +15,14 @@ from typing import Any
 
 import pytest
 
-from fairlead.live.engine import AttemptStatus, Key, Poll, StartOrder
+from fairlead.live.engines.engine import AttemptStatus, Poll
 from fairlead.live.engines.local import LocalEngine
-from fairlead.node.launcher import Launcher
-from fairlead.node.processes import command_line, processes, send
+from fairlead.model.placement import Placement
+from fairlead.node.identity import AttemptId
+from fairlead.node.order import Order
+from fairlead.node.process.launcher import Launcher
+from fairlead.node.process.processes import command_line, processes, send
+from tests.patience import PATIENCE_S
 
 
 class Bench:
@@ -35,7 +39,7 @@ class Bench:
         self.engines.append(made)
         return made
 
-    def until(self, true: Callable[[Poll], object], within_s: float = 30.0) -> Poll:
+    def until(self, true: Callable[[Poll], object], within_s: float = PATIENCE_S) -> Poll:
         until_s = time.monotonic() + within_s
         while not true(poll := self.engines[-1].poll()):
             assert time.monotonic() < until_s, poll
@@ -43,11 +47,11 @@ class Bench:
             self.changed.clear()
         return poll
 
-    def over(self, key: Key) -> AttemptStatus:
-        return self.until(lambda poll: key in poll.attempts and poll.attempts[key].is_over).attempts[key]
+    def over(self, one: AttemptId, within_s: float = PATIENCE_S) -> AttemptStatus:
+        return self.until(lambda poll: one in poll.attempts and poll.attempts[one].is_over, within_s).attempts[one]
 
-    def said(self, key: Key, words: str) -> None:
-        self.until(lambda poll: words.encode() in self.engines[-1].read_log(key, "stdout", 0, 10_000))
+    def said(self, one: AttemptId, words: str) -> None:
+        self.until(lambda poll: words.encode() in self.engines[-1].read_log(one, "stdout", 0, 10_000))
 
     def agent_pids(self) -> list[int]:
         return [one.pid for one in self._agents()]
@@ -66,8 +70,8 @@ class Bench:
             time.sleep(0.02)
         for jobs in self.folder.glob("node-*/jobs"):
             launcher = Launcher(jobs)
-            for key in launcher.names():
-                launcher.kill(*key)
+            for launch in launcher.launches():
+                launcher.kill(launch)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _agents(self) -> list[Any]:
@@ -76,12 +80,16 @@ class Bench:
 
 
 def _is_agent_of(line: list[str], folder: Path) -> bool:
-    return "fairlead.node.server" in line and any(word.startswith(f"{folder}/") for word in line)
+    return "fairlead.node.http.server" in line and any(word.startswith(f"{folder}/") for word in line)
 
 
-def order(program: str, key: Key = (1, 1), gpus: tuple[int, ...] = (0,), **about: Any) -> StartOrder:
-    """A Python program as a job."""
-    return StartOrder(*key, (sys.executable, "-c", program), gpus, **about)
+Start = tuple[Order, Placement]
+ONE, TWO = AttemptId(1, 1), AttemptId(2, 1)
+
+
+def start(program: str, one: AttemptId = ONE, gpus: Placement = (0,), **about: Any) -> Start:
+    """A Python program as a job, and where."""
+    return Order(one, **{"argv": (sys.executable, "-c", program), **about}), gpus
 
 
 @pytest.fixture

@@ -9,18 +9,19 @@ import stat
 import sys
 import threading
 import time
-from dataclasses import replace
+import uuid
 from pathlib import Path
 
 import pytest
 
 from fairlead.errors import InputError
-from fairlead.live.engine import AttemptState, Engine, EngineError, StartOrder
+from fairlead.live.engines.engine import AttemptState, Engine, EngineError
 from fairlead.live.engines.local import LocalEngine
-from fairlead.live.engines.sites import model_of
-from fairlead.node.meter import GpuInfo
-from fairlead.node.processes import processes
-from tests.live.engines.conftest import Bench, order
+from fairlead.live.engines.local_nodes import model_of
+from fairlead.node.gpu.meter import GpuInfo
+from fairlead.node.identity import AttemptId
+from fairlead.node.process.processes import processes
+from tests.live.engines.conftest import ONE, TWO, Bench, Start, start
 from tests.live.rig import agents_in
 
 SLEEP = "import time; print('up', flush=True); time.sleep(120)"
@@ -36,74 +37,74 @@ def test_what_a_job_wrote_and_how_it_ended_is_told(bench: Bench) -> None:
     engine: Engine = bench.engine()
     assert engine.is_fake
     assert engine.cluster.gpus == 2
-    engine.start(order("import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)", gpus=(0, 1)))
-    done = bench.over((1, 1))
+    engine.start(*start("import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)", gpus=(0, 1)))
+    done = bench.over(ONE)
     assert (done.state, done.exit_code, done.reason) == (AttemptState.ENDED, 7, "exited")
     assert done.stop_requested_at_s is None
     assert done.started_at_s is not None
     assert done.ended_at_s is not None
     assert done.energy_j is not None
-    assert engine.read_log((1, 1), "stdout", 0, 100) == b"out\n"
-    assert engine.read_log((1, 1), "stderr", 1, 2) == b"rr"
-    assert engine.read_log((1, 1), "stdout", 4, 100) == b""
-    assert engine.read_log((9, 9), "stdout", 0, 100) == b""
+    assert engine.read_log(ONE, "stdout", 0, 100) == b"out\n"
+    assert engine.read_log(ONE, "stderr", 1, 2) == b"rr"
+    assert engine.read_log(ONE, "stdout", 4, 100) == b""
+    assert engine.read_log(AttemptId(9, 9), "stdout", 0, 100) == b""
 
 
 def test_a_command_that_cannot_be_started_has_ended_with_a_reason(bench: Bench) -> None:
-    bench.engine().start(replace(order(""), argv=("no-such-command",)))
-    done = bench.over((1, 1))
+    bench.engine().start(*start("", argv=("no-such-command",)))
+    done = bench.over(ONE)
     assert (done.exit_code, done.reason) == (127, "command-not-found")
 
 
 def test_an_attempt_is_started_once_however_often_and_by_whom_it_is_asked_for(bench: Bench) -> None:
     engine = bench.engine()
     mark = bench.folder / "mark"
-    wanted = order(f"open({str(mark)!r}, 'a').write('x'); import time; time.sleep(0.3)")
-    threads = [threading.Thread(target=engine.start, args=(wanted,)) for _ in range(4)]
+    wanted = start(f"open({str(mark)!r}, 'a').write('x'); import time; time.sleep(0.3)")
+    threads = [threading.Thread(target=engine.start, args=wanted) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    bench.over((1, 1))
-    engine.start(wanted)
-    engine.forget((1, 1))
-    assert (1, 1) not in engine.poll().attempts
-    engine.start(wanted)
-    assert (1, 1) not in engine.poll().attempts
+    bench.over(ONE)
+    engine.start(*wanted)
+    engine.forget(ONE)
+    assert ONE not in engine.poll().attempts
+    engine.start(*wanted)  # by a database that does not know the end: it is told of again, and not started
+    assert bench.over(ONE).exit_code == 0
     assert mark.read_text() == "x"
-    engine.start(order(f"open({str(mark)!r}, 'a').write('y')", (1, 2)))
-    bench.over((1, 2))
+    engine.start(*start(f"open({str(mark)!r}, 'a').write('y')", AttemptId(1, 2)))
+    bench.over(AttemptId(1, 2))
     assert mark.read_text() == "xy"
 
 
 def test_one_that_is_stopped_before_it_came_never_starts(bench: Bench) -> None:
     engine = bench.engine()
     mark = bench.folder / "mark"
-    engine.stop((1, 1), 1.0)
-    assert engine.poll().attempts[1, 1].reason == "never-started"
-    engine.start(order(f"open({str(mark)!r}, 'a').write('x')"))
-    assert bench.over((1, 1)).reason == "never-started"
-    engine.forget((1, 1))
+    engine.stop(ONE, 1.0)
+    assert engine.poll().attempts[ONE].reason == "never-started"
+    engine.start(*start(f"open({str(mark)!r}, 'a').write('x')"))
+    assert bench.over(ONE).reason == "never-started"
+    engine.forget(ONE)
     assert not engine.poll().attempts
-    engine.start(order(f"open({str(mark)!r}, 'a').write('x')"))
-    engine.start(replace(order("pass"), attempt=2))
-    bench.over((1, 2))
+    engine.start(*start(f"open({str(mark)!r}, 'a').write('x')"))
+    engine.start(*start("pass", AttemptId(1, 2)))
+    bench.over(AttemptId(1, 2))
     assert not mark.exists()
 
 
 def test_forgotten_logs_stay_until_they_are_removed(bench: Bench) -> None:
     engine = bench.engine()
-    engine.start(order("print('hello')"))
-    engine.start(order(SLEEP, (2, 1)))
+    engine.start(*start("print('hello')"))
+    engine.start(*start(SLEEP, TWO))
     with pytest.raises(EngineError, match="not over"):
-        engine.forget((2, 1))
-    bench.over((1, 1))
-    engine.forget((1, 1))
-    engine.forget((1, 1))
-    assert engine.read_log((1, 1), "stdout", 0, 100) == b"hello\n"
+        engine.forget(TWO)
+    bench.over(ONE)
+    engine.forget(ONE)
+    engine.forget(ONE)
+    assert engine.read_log(ONE, "stdout", 0, 100) == b"hello\n"
     engine.remove(1)
     engine.remove(1)
-    assert engine.read_log((1, 1), "stdout", 0, 100) == b""
+    assert engine.read_log(ONE, "stdout", 0, 100) == b""
 
 
 def test_a_polite_job_is_asked_to_leave_and_told_so(bench: Bench) -> None:
@@ -113,27 +114,77 @@ def test_a_polite_job_is_asked_to_leave_and_told_so(bench: Bench) -> None:
         "def go(*a): print('file', os.path.exists(os.environ['FAIRLEAD_STOP'])); sys.exit(3)\n"
         "signal.signal(15, go)\nprint('up', os.path.exists(os.environ['FAIRLEAD_STOP']))\ntime.sleep(120)"
     )
-    engine.start(order(program))
-    bench.said((1, 1), "up")
-    engine.stop((1, 1), 60.0)
-    engine.stop((1, 1), 60.0)
-    done = bench.over((1, 1))
+    engine.start(*start(program))
+    bench.said(ONE, "up")
+    engine.stop(ONE, 60.0)
+    engine.stop(ONE, 60.0)
+    done = bench.over(ONE)
     assert done.exit_code == 3
     assert done.stop_requested_at_s is not None
     assert done.evicted == ""
-    assert engine.read_log((1, 1), "stdout", 0, 100) == b"up False\nfile True\n"
-    engine.stop((1, 1), 60.0)
-    engine.stop((5, 5), 60.0)
+    assert engine.read_log(ONE, "stdout", 0, 100) == b"up False\nfile True\n"
+    engine.stop(ONE, 60.0)
+    engine.stop(AttemptId(5, 5), 60.0)
 
 
 def test_a_stubborn_job_is_killed_after_its_grace_and_a_shorter_grace_counts(bench: Bench) -> None:
     engine = bench.engine()
-    engine.start(order(STUBBORN))
-    bench.said((1, 1), "up")
-    engine.stop((1, 1), 600.0)
-    engine.stop((1, 1), 0.0)
-    done = bench.over((1, 1))
+    engine.start(*start(STUBBORN))
+    bench.said(ONE, "up")
+    engine.stop(ONE, 600.0)
+    engine.stop(ONE, 0.0)
+    done = bench.over(ONE)
     assert (done.exit_code, done.reason) == (137, "signalled")
+
+
+def test_a_stubborn_job_has_its_own_grace_unless_told_otherwise(bench: Bench) -> None:
+    engine = bench.engine(guard={"eviction": {"term_grace_s": 3600.0}})
+    engine.start(*start(STUBBORN, grace_s=0.3))
+    bench.said(ONE, "up")
+    engine.stop(ONE)
+    assert bench.over(ONE).stopped_by == "fairlead"
+
+
+def test_an_evicted_job_has_its_own_grace(bench: Bench) -> None:
+    hasty = {**QUICK_GUARD, "eviction": {"freeze_s": 0.0, "term_grace_s": 0.1, "client_grace_s": 0.1}}
+    engine = bench.engine(guard=hasty)
+    slow = "import signal, sys, time\ndef go(*a): time.sleep(1.5); print('saved', flush=True); sys.exit(0)\n"
+    slow += "signal.signal(15, go); print('up', flush=True); time.sleep(120)"
+    engine.start(*start(LATE, ONE, kind="service", slo_s=0.1, shared=True, activity_frac=0.2, memory_mib=1000.0))
+    engine.start(*start(slow, TWO, shared=True, activity_frac=0.3, memory_mib=2000.0, grace_s=60.0))
+    done = bench.over(TWO)
+    assert (done.exit_code, done.evicted, done.stopped_by) == (0, "overlimit", "fairlead")
+    assert b"saved" in engine.read_log(TWO, "stdout", 0, 100)
+
+
+def test_an_agent_that_comes_back_does_not_ask_twice(bench: Bench) -> None:
+    engine = bench.engine()
+    program = (
+        "import signal, time\nasked = []\nsignal.signal(15, lambda *a: (asked.append(1), print('asked', flush=True)))\n"
+        "print('up', flush=True)\nuntil = time.monotonic() + 60\n"
+        f"import os\nwhile not os.path.exists({str(bench.folder / 'go')!r}): time.sleep(0.02)\nexit(len(asked))"
+    )
+    engine.start(*start(program, grace_s=60.0))
+    bench.said(ONE, "up")
+    engine.stop(ONE)
+    bench.said(ONE, "asked")
+    (before,) = bench.agent_pids()
+    bench.kill_agents()
+    bench.until(lambda poll: not poll.unreachable and bench.agent_pids() not in ([], [before]))
+    bench.until(lambda poll: any(event.what == "sigterm" for event in poll.events))
+    (bench.folder / "go").touch()
+    done = bench.over(ONE)
+    assert (done.exit_code, done.stopped_by) == (1, "fairlead")
+
+
+def test_one_that_was_through_before_it_was_stopped_ended_by_itself(bench: Bench) -> None:
+    engine = bench.engine()
+    engine.start(*start("pass"))
+    bench.over(ONE)
+    engine.stop(ONE, 30.0)
+    done = engine.poll().attempts[ONE]
+    assert (done.exit_code, done.stopped_by) == (0, "")
+    assert done.ran_s is not None
 
 
 def test_what_a_job_reports_is_told(bench: Bench) -> None:
@@ -144,9 +195,9 @@ def test_what_a_job_reports_is_told(bench: Bench) -> None:
         'print(\'{"epoch": 3, "at_s\', file=file, flush=True)\n'
         "print('up'); time.sleep(120)"
     )
-    engine.start(order(program))
-    poll = bench.until(lambda poll: poll.attempts[1, 1].progress)
-    found = poll.attempts[1, 1].progress
+    engine.start(*start(program))
+    poll = bench.until(lambda poll: poll.attempts[ONE].progress)
+    found = poll.attempts[ONE].progress
     assert found is not None
     assert (found.epochs_done, found.epochs, found.epoch_s, found.at_s) == (2, 9, 10.0, 20.0)
     (path,) = bench.folder.glob("node-0/reports/*.jsonl")
@@ -157,8 +208,8 @@ def test_what_a_job_reports_is_told(bench: Bench) -> None:
 def test_the_last_words_of_a_job_are_told_with_its_end(bench: Bench) -> None:
     engine = bench.engine()
     program = "import os; open(os.environ['FAIRLEAD_REPORT'], 'a').write('{\"finished\": true, \"at_s\": 5.0}\\n')"
-    engine.start(order(program))
-    done = bench.over((1, 1))
+    engine.start(*start(program))
+    done = bench.over(ONE)
     assert done.progress is not None
     assert done.progress.has_finished
 
@@ -168,18 +219,18 @@ def test_a_job_of_another_user_can_report_and_nobody_else_can(bench: Bench) -> N
     engine = bench.engine()
     bench.folder.chmod(0o755)
     program = "echo '{\"finished\": true}' >> $FAIRLEAD_REPORT"
-    engine.start(replace(order(""), argv=("/bin/sh", "-c", program), user="nobody"))
-    done = bench.over((1, 1))
-    assert done.exit_code == 0, engine.read_log((1, 1), "stderr", 0, 1000)
+    engine.start(*start("", argv=("/bin/sh", "-c", program), user="nobody"))
+    done = bench.over(ONE)
+    assert done.exit_code == 0, engine.read_log(ONE, "stderr", 0, 1000)
     assert done.progress is not None
 
 
 def test_the_environment_is_ours_where_it_must_be_and_the_users_elsewhere(bench: Bench) -> None:
     engine = bench.engine()
-    engine.start(order("import json, os; print(json.dumps(dict(os.environ)))", (17, 2), (0, 1),
+    engine.start(*start("import json, os; print(json.dumps(dict(os.environ)))", AttemptId(17, 2), (0, 1),
                        env={"MINE": "1", "FAIRLEAD_JOB_ID": "x", "NODE_RANK": "9"}))  # fmt: skip
-    bench.over((17, 2))
-    env = json.loads(engine.read_log((17, 2), "stdout", 0, 100_000))
+    bench.over(AttemptId(17, 2))
+    env = json.loads(engine.read_log(AttemptId(17, 2), "stdout", 0, 100_000))
     assert env["MINE"] == "1"
     assert (env["FAIRLEAD_JOB_ID"], env["FAIRLEAD_ATTEMPT"], env["FAIRLEAD_FAKE"]) == ("17", "2", "1")
     assert env["FAIRLEAD_GPUS"] == "FAKE-GPU-0000,FAKE-GPU-0001"
@@ -191,20 +242,20 @@ def test_a_killed_agent_comes_back_to_its_jobs_and_nothing_is_lost_or_doubled(be
     engine = bench.engine()
     mark = bench.folder / "mark"
     program = f"open({str(mark)!r}, 'a').write('x'); import time; print('up', flush=True); time.sleep(2); exit(5)"
-    engine.start(order(program))
-    engine.start(order(STUBBORN, (2, 1), (1,)))
-    bench.said((1, 1), "up")
-    bench.said((2, 1), "up")
-    engine.stop((2, 1), 1.0)
+    engine.start(*start(program))
+    engine.start(*start(STUBBORN, TWO, (1,)))
+    bench.said(ONE, "up")
+    bench.said(TWO, "up")
+    engine.stop(TWO, 1.0)
     (before,) = bench.agent_pids()
     bench.kill_agents()
     bench.until(lambda poll: poll.unreachable == {0} or bench.agent_pids() not in ([], [before]))
     poll = bench.until(lambda poll: not poll.unreachable and bench.agent_pids() != [before])
-    assert {(1, 1), (2, 1)} <= poll.attempts.keys()
-    engine.start(order(program))
-    done = bench.over((1, 1))
+    assert {ONE, TWO} <= poll.attempts.keys()
+    engine.start(*start(program))
+    done = bench.over(ONE)
     assert (done.state, done.exit_code) == (AttemptState.ENDED, 5)
-    stopped = bench.over((2, 1))
+    stopped = bench.over(TWO)
     assert stopped.exit_code == 137, "an agent that comes back goes on stopping"
     assert stopped.stop_requested_at_s is not None
     assert mark.read_text() == "x"
@@ -218,12 +269,12 @@ def test_agents_that_are_killed_again_and_again_lose_no_job_and_start_none_twice
     for number, code in codes.items():
         line = f"echo x >> {marks}/{number}.$NODE_RANK; sleep 0.{number % 7}; exit {code}"
         gpus = (0, 2) if number % 4 == 0 else (number % 4,)
-        wanted = replace(order("", (number, 1), gpus), argv=("/bin/sh", "-c", line))
+        wanted = start("", AttemptId(number, 1), gpus, argv=("/bin/sh", "-c", line))
         _start_at_last(bench, engine, wanted)
         if number % 3 == 0:
             bench.kill_agents()
     for number, code in codes.items():
-        done = bench.over((number, 1))
+        done = bench.over(AttemptId(number, 1))
         assert (done.state, done.exit_code) == (AttemptState.ENDED, code)
     assert {path.read_text() for path in marks.iterdir()} == {"x\n"}
     assert len(list(marks.iterdir())) == 12
@@ -231,13 +282,13 @@ def test_agents_that_are_killed_again_and_again_lose_no_job_and_start_none_twice
 
 def test_jobs_and_agents_outlive_the_engine_and_are_found_again(bench: Bench) -> None:
     engine = bench.engine()
-    engine.start(order(SLEEP))
-    bench.said((1, 1), "up")
+    engine.start(*start(SLEEP))
+    bench.said(ONE, "up")
     pids = bench.agent_pids()
     engine.close()
     again = bench.engine()
     assert bench.agent_pids() == pids
-    assert again.poll().attempts[1, 1].state is AttemptState.RUNNING
+    assert again.poll().attempts[ONE].state is AttemptState.RUNNING
     with pytest.raises(InputError, match="1 jobs still run"):
         again.shutdown()
     again.shutdown(kill_jobs=True)
@@ -254,23 +305,23 @@ def _is_ours(pid: int, folder: Path) -> bool:
 
 def test_event_numbers_rise_over_restarts_of_the_agent(bench: Bench) -> None:
     engine = bench.engine()
-    engine.start(order("pass"))
+    engine.start(*start("pass"))
     events = list(bench.until(lambda poll: any(event.what == "ended" for event in poll.events)).events)
     assert [event.job_id for event in events if event.what == "ended"] == [1]
     bench.kill_agents()
     bench.until(lambda poll: not poll.unreachable)
-    _start_at_last(bench, engine, order("pass", (2, 1)))
+    _start_at_last(bench, engine, start("pass", TWO))
     later = bench.until(lambda poll: any(event.what == "ended" for event in poll.events)).events
     assert min(event.number for event in later) > max(event.number for event in events)
 
 
-def _start_at_last(bench: Bench, engine: LocalEngine, wanted: StartOrder) -> None:
+def _start_at_last(bench: Bench, engine: LocalEngine, wanted: Start) -> None:
     bench.until(lambda poll: _try_start(engine, wanted))
 
 
-def _try_start(engine: LocalEngine, wanted: StartOrder) -> bool:
+def _try_start(engine: LocalEngine, wanted: Start) -> bool:
     try:
-        engine.start(wanted)
+        engine.start(*wanted)
     except EngineError:
         return False
     return True
@@ -278,13 +329,13 @@ def _try_start(engine: LocalEngine, wanted: StartOrder) -> bool:
 
 def test_an_agent_of_other_settings_is_replaced_and_its_jobs_go_on(bench: Bench) -> None:
     engine = bench.engine(wake_s=1.0)
-    engine.start(order(SLEEP))
-    bench.said((1, 1), "up")
+    engine.start(*start(SLEEP))
+    bench.said(ONE, "up")
     (before,) = bench.agent_pids()
     engine.close()
     again = bench.engine(wake_s=2.0)
     assert bench.agent_pids() != [before]
-    assert again.poll().attempts[1, 1].state is AttemptState.RUNNING
+    assert again.poll().attempts[ONE].state is AttemptState.RUNNING
     again.close()
     with pytest.raises(InputError, match="1 running jobs on 2 GPUs"):
         bench.engine(fake_gpus=4)
@@ -293,63 +344,131 @@ def test_an_agent_of_other_settings_is_replaced_and_its_jobs_go_on(bench: Bench)
 def test_parts_on_two_nodes_are_one_attempt(bench: Bench) -> None:
     engine = bench.engine(fake_nodes=2)
     assert engine.cluster.gpus == 4
-    engine.start(order("import os; print(os.environ['NODE_RANK'], os.environ['NNODES'])", gpus=(1, 2, 3)))
-    done = bench.over((1, 1))
+    engine.start(*start("import os; print(os.environ['NODE_RANK'], os.environ['NNODES'])", gpus=(1, 2, 3)))
+    done = bench.over(ONE)
     assert (done.exit_code, done.reason) == (0, "exited")
-    assert engine.read_log((1, 1), "stdout", 0, 100) == b"0 2\n"
+    assert engine.read_log(ONE, "stdout", 0, 100) == b"0 2\n"
     assert {event.node for event in engine.poll().events} <= {0, 1}
 
 
 def test_when_one_part_fails_the_others_are_stopped_and_its_code_counts(bench: Bench) -> None:
     engine = bench.engine(fake_nodes=2)
     program = "import os, time\nif os.environ['NODE_RANK'] == '1': raise SystemExit(5)\ntime.sleep(120)"
-    engine.start(order(program, gpus=(0, 2)))
-    done = bench.over((1, 1))
+    engine.start(*start(program, gpus=(0, 2)))
+    done = bench.over(ONE)
     assert (done.state, done.exit_code) == (AttemptState.ENDED, 5)
     assert done.stop_requested_at_s is None, "nobody asked the one that failed"
 
 
 def test_a_start_that_reached_some_nodes_is_completed_when_repeated(bench: Bench) -> None:
     engine = bench.engine(fake_nodes=2)
-    wanted = order("import time; print('up', flush=True); time.sleep(120)", gpus=(0, 2))
-    engine._post(0, "start", engine._part(wanted, [0, 1], 0))
-    assert engine.poll().attempts[1, 1].state is AttemptState.STARTING
-    engine.start(wanted)
-    assert engine.poll().attempts[1, 1].state is AttemptState.RUNNING
-    engine.stop((1, 1), 30.0)
-    assert bench.over((1, 1)).stop_requested_at_s is not None
+    wanted = start("import time; print('up', flush=True); time.sleep(120)", gpus=(0, 2))
+    engine._post(0, "start", engine._part(*wanted, [0, 1], 0).to_dict())
+    assert engine.poll().attempts[ONE].state is AttemptState.STARTING
+    engine.start(*wanted)
+    assert engine.poll().attempts[ONE].state is AttemptState.RUNNING
+    engine.stop(ONE, 30.0)
+    assert bench.over(ONE).stop_requested_at_s is not None
 
 
 def test_a_part_that_never_started_is_not_waited_for_once_the_rest_was_stopped(bench: Bench) -> None:
     engine = bench.engine(fake_nodes=2)
-    wanted = order(SLEEP, gpus=(0, 2))
-    engine._post(0, "start", engine._part(wanted, [0, 1], 0))
-    engine.stop((1, 1), 30.0)
-    bench.over((1, 1))
-    engine.start(wanted)
-    assert engine.poll().attempts[1, 1].is_over
-    engine.forget((1, 1))
+    wanted = start(SLEEP, gpus=(0, 2))
+    engine._post(0, "start", engine._part(*wanted, [0, 1], 0).to_dict())
+    engine.stop(ONE, 30.0)
+    bench.over(ONE)
+    engine.start(*wanted)
+    assert engine.poll().attempts[ONE].is_over
+    engine.forget(ONE)
+    assert not engine.poll().attempts
+
+
+def test_a_part_that_will_never_come_is_not_waited_for_even_where_the_rest_ended_by_itself(bench: Bench) -> None:
+    engine = bench.engine(fake_nodes=2)
+    wanted = start("pass", gpus=(0, 2))
+    engine._post(0, "start", engine._part(*wanted, [0, 1], 0).to_dict())  # node 1 has never heard of it
+    bench.until(lambda poll: any(event.what == "ended" for event in poll.events))
+    assert engine.poll().attempts[ONE].state is AttemptState.STARTING
+    engine.stop(ONE, gpus=(0, 2))
+    assert bench.over(ONE).stopped_by == "fairlead", "half of it did nothing"
+    bench.kill_agents()
+    assert bench.over(ONE).is_over, "agents that come back know it still"
+    bench.until(lambda poll: not poll.unreachable)
+    engine.forget(ONE)
+    assert not engine.poll().attempts
+    engine.start(*wanted)
+    again = engine.poll().attempts[ONE]
+    assert (again.is_over, again.stopped_by) == (True, "fairlead"), "it never starts, however late its order"
+
+
+def test_a_part_that_somebody_signals_takes_the_others_with_it(bench: Bench) -> None:
+    """It leaves with status 0, as trainings do that were asked to; the others would wait for it for ever."""
+    engine = bench.engine(fake_nodes=2)
+    listens = "import fairlead.job as job, os, time\njob.should_stop()\nprint(os.getpid(), flush=True)"
+    listens += f"\nopen({str(bench.folder)!r} + '/up' + os.environ['NODE_RANK'], 'w').close()"
+    engine.start(*start(f"{listens}\nwhile not job.should_stop(): time.sleep(0.01)", gpus=(0, 2)))
+    bench.until(lambda poll: len(list(bench.folder.glob("up?"))) == 2)
+    os.kill(int(engine.read_log(ONE, "stdout", 0, 100)), signal.SIGTERM)
+    done = bench.over(ONE)
+    assert (done.exit_code, done.stopped_by) == (0, "signal")
+
+
+def test_a_part_that_has_not_come_must_not_once_the_rest_has_gone(bench: Bench) -> None:
+    engine, mark = bench.engine(fake_nodes=2), bench.folder / "mark"
+    wanted = start(
+        f"import os; open({str(mark)!r}, 'a').write(os.environ['NODE_RANK']); raise SystemExit(3)", gpus=(0, 2)
+    )
+    engine._post(0, "start", engine._part(*wanted, [0, 1], 0).to_dict())
+    bench.until(lambda poll: any(event.what == "ended" for event in poll.events))
+    assert not engine.poll().attempts[ONE].is_over, "node 1 may have its order yet to come"
+    engine.start(*wanted)
+    done = bench.over(ONE)
+    assert (done.exit_code, done.stopped_by, mark.read_text()) == (3, "", "0")
+    engine._post(1, "start", engine._part(*wanted, [0, 1], 1).to_dict())  # so late
+    assert engine.poll().attempts[ONE].is_over
+    assert mark.read_text() == "0"
+
+
+def test_an_attempt_that_nobody_knows_is_stopped_on_its_own_nodes_whoever_else_is_away(bench: Bench) -> None:
+    engine = bench.engine(fake_nodes=3)
+    engine._source._watchers[2].close()
+    engine._source._watchers[2].latest = None
+    engine.stop(ONE, gpus=(0, 2))
+    assert engine.poll().attempts[ONE].reason == "never-started"
+    engine.forget(ONE)
+    assert not engine.poll().attempts
+
+
+def test_one_half_of_which_was_forgotten_is_forgotten_whole(bench: Bench) -> None:
+    engine = bench.engine(fake_nodes=2)
+    engine.start(*start("pass", gpus=(0, 2)))
+    bench.over(ONE)
+    engine._post(0, "forget", {"id": "1.1"})  # and then the controller was killed
+    assert not engine.poll().attempts[ONE].is_over
+    engine.stop(ONE)
+    bench.over(ONE)
+    engine.forget(ONE)
     assert not engine.poll().attempts
 
 
 def test_a_part_on_a_node_that_does_not_answer_keeps_the_attempt_open(bench: Bench) -> None:
     engine = bench.engine(fake_nodes=2)
-    engine.start(order("import os, time\ntime.sleep(0 if os.environ['NODE_RANK'] == '0' else 120)", gpus=(0, 2)))
+    engine.start(*start("import os, time\ntime.sleep(0 if os.environ['NODE_RANK'] == '0' else 120)", gpus=(0, 2)))
     pid = next(pid for pid in bench.agent_pids() if f"{bench.folder}/node-1" in _words(pid))
     os.kill(pid, signal.SIGSTOP)
     try:
-        engine._watchers[1].lost()
+        engine._source._watchers[1].lost()
         poll = bench.until(lambda poll: poll.unreachable == {1})
-        assert not poll.attempts[1, 1].is_over
+        assert not poll.attempts[ONE].is_over
         with pytest.raises(EngineError):
-            engine.stop((1, 1), 1.0)
+            engine.stop(ONE, 1.0)
         with pytest.raises(EngineError):
-            engine.start(order("pass", (2, 1), (2,)))
+            engine.start(*start("pass", TWO, (2,)))
     finally:
         os.kill(pid, signal.SIGCONT)
-    bench.until(lambda poll: not poll.unreachable, 60.0)
-    engine.stop((1, 1), 1.0)
-    bench.over((1, 1))
+    bench.until(lambda poll: not poll.unreachable)
+    engine.stop(ONE, 1.0)
+    bench.over(ONE)
 
 
 def _words(pid: int) -> list[str]:
@@ -359,7 +478,7 @@ def _words(pid: int) -> list[str]:
 def test_readings_follow_the_jobs_and_joules_are_counted(bench: Bench) -> None:
     engine = bench.engine()
     idle = bench.until(lambda poll: poll.readings[0].power_w is not None).readings[0]
-    engine.start(order(SLEEP, gpus=(0,), activity_frac=0.5, memory_mib=4000.0))
+    engine.start(*start(SLEEP, gpus=(0,), activity_frac=0.5, memory_mib=4000.0))
     poll = bench.until(lambda poll: (poll.readings[0].utilisation_frac or 0.0) > 0.0)
     busy = poll.readings[0]
     assert (busy.utilisation_frac, busy.memory_used_mib) == (0.5, 4000.0)
@@ -367,22 +486,27 @@ def test_readings_follow_the_jobs_and_joules_are_counted(bench: Bench) -> None:
     assert idle.power_w is not None
     assert busy.power_w > idle.power_w
     assert poll.readings[1].utilisation_frac == 0.0
-    bench.until(lambda poll: (poll.attempts[1, 1].energy_j or 0.0) > 100.0)
-    engine.stop((1, 1), 5.0)
-    done = bench.over((1, 1))
+    began = bench.until(lambda poll: (poll.attempts[ONE].energy_j or 0.0) > 100.0).attempts[ONE]
+    more = bench.until(lambda poll: (poll.attempts[ONE].energy_j or 0.0) > (began.energy_j or 0.0)).attempts[ONE]
+    assert began.started_at_s is not None
+    assert began.energy_at_s is not None
+    assert more.energy_at_s is not None
+    assert began.started_at_s < began.energy_at_s < more.energy_at_s <= time.time()
+    engine.stop(ONE, 5.0)
+    done = bench.over(ONE)
     assert done.energy_j is not None
     assert done.energy_j > 100.0
 
 
 def test_a_service_over_its_slo_has_its_neighbour_evicted(bench: Bench) -> None:
     engine = bench.engine(guard=QUICK_GUARD)
-    engine.start(order(LATE, (1, 1), kind="service", slo_s=0.1, shared=True, activity_frac=0.2, memory_mib=1000.0))
-    engine.start(order(SLEEP, (2, 1), shared=True, activity_frac=0.3, memory_mib=2000.0))
-    done = bench.over((2, 1))
+    engine.start(*start(LATE, ONE, kind="service", slo_s=0.1, shared=True, activity_frac=0.2, memory_mib=1000.0))
+    engine.start(*start(SLEEP, TWO, shared=True, activity_frac=0.3, memory_mib=2000.0))
+    done = bench.over(TWO)
     assert done.evicted == "overlimit"
     assert done.stop_requested_at_s is not None
     poll = engine.poll()
-    assert poll.attempts[1, 1].state is AttemptState.RUNNING
+    assert poll.attempts[ONE].state is AttemptState.RUNNING
     assert (poll.readings[0].guard_state, poll.readings[0].accepts_offline) == ("overlimit", False)
     assert poll.readings[0].service_memory_mib is not None
 
@@ -391,11 +515,11 @@ def test_a_training_alone_is_not_evicted_however_busy_it_is(bench: Bench) -> Non
     strict = {**QUICK_GUARD, "util_healthy_frac": 0.1, "util_over_frac": 0.2, "util_over_windows": 1,
               "temperature_healthy_c": 31.0, "temperature_over_c": 32.0, "worse_windows": 1}  # fmt: skip
     engine = bench.engine(guard=strict)
-    engine.start(order(SLEEP, (1, 1), activity_frac=1.0))
+    engine.start(*start(SLEEP, ONE, activity_frac=1.0))
     poll = bench.until(lambda poll: poll.readings[0].guard_state == "overlimit")
     time.sleep(0.5)
-    assert engine.poll().attempts[1, 1].stop_requested_at_s is None
-    assert poll.attempts[1, 1].state is AttemptState.RUNNING
+    assert engine.poll().attempts[ONE].stop_requested_at_s is None
+    assert poll.attempts[ONE].state is AttemptState.RUNNING
 
 
 def test_a_service_that_fails_is_restarted_within_its_attempt_and_its_log_goes_on(bench: Bench) -> None:
@@ -405,37 +529,37 @@ def test_a_service_that_fails_is_restarted_within_its_attempt_and_its_log_goes_o
         f"import os, time\nfile = open({str(mark)!r}, 'a+')\nfile.write('x'); file.flush(); file.seek(0)\n"
         "n = len(file.read()); print('life', n, flush=True)\nif n < 3: raise SystemExit(4)\ntime.sleep(120)"
     )
-    engine.start(order(program, kind="service"))
-    bench.said((1, 1), "life 3")
-    assert engine.poll().attempts[1, 1].state is AttemptState.RUNNING
-    assert engine.read_log((1, 1), "stdout", 0, 100) == b"life 1\nlife 2\nlife 3\n"
-    assert engine.read_log((1, 1), "stdout", 5, 9) == b"1\nlife 2\n"
-    engine.stop((1, 1), 30.0)
-    bench.over((1, 1))
+    engine.start(*start(program, kind="service"))
+    bench.said(ONE, "life 3")
+    assert engine.poll().attempts[ONE].state is AttemptState.RUNNING
+    assert engine.read_log(ONE, "stdout", 0, 100) == b"life 1\nlife 2\nlife 3\n"
+    assert engine.read_log(ONE, "stdout", 5, 9) == b"1\nlife 2\n"
+    engine.stop(ONE, 30.0)
+    bench.over(ONE)
     assert mark.read_text() == "xxx"
 
 
 def test_a_service_that_keeps_failing_is_given_up_with_its_last_code(bench: Bench) -> None:
     engine = bench.engine()
-    engine.start(order("print('life'); exit(4)", kind="service"))
-    done = bench.over((1, 1))
+    engine.start(*start("print('life'); exit(4)", kind="service"))
+    done = bench.over(ONE)
     assert (done.state, done.exit_code) == (AttemptState.ENDED, 4)
-    assert engine.read_log((1, 1), "stdout", 0, 100) == b"life\n" * 5
+    assert engine.read_log(ONE, "stdout", 0, 100) == b"life\n" * 5
 
 
 def test_a_node_sleeps_refuses_jobs_and_wakes_in_its_time(bench: Bench) -> None:
     engine = bench.engine(wake_s=1.0)
-    engine.start(order(SLEEP))
+    engine.start(*start(SLEEP))
     with pytest.raises(EngineError, match="has jobs"):
         engine.sleep(0)
-    engine.stop((1, 1), 5.0)
-    bench.over((1, 1))
+    engine.stop(ONE, 5.0)
+    bench.over(ONE)
     engine.sleep(0)
     engine.sleep(0)
     assert engine.poll().awake == frozenset()
     bench.until(lambda poll: poll.readings[0].power_w == 0.0)
     with pytest.raises(EngineError, match="sleeps"):
-        engine.start(order("pass", (2, 1)))
+        engine.start(*start("pass", TWO))
     bench.kill_agents()
     bench.until(lambda poll: poll.unreachable)
     poll = bench.until(lambda poll: not poll.unreachable)
@@ -443,8 +567,8 @@ def test_a_node_sleeps_refuses_jobs_and_wakes_in_its_time(bench: Bench) -> None:
     engine.wake(0)
     bench.until(lambda poll: poll.awake == {0})
     bench.until(lambda poll: poll.readings[0].power_w)
-    engine.start(order("pass", (2, 1)))
-    bench.over((2, 1))
+    engine.start(*start("pass", TWO))
+    bench.over(TWO)
 
 
 def test_a_machine_without_gpus_says_what_to_do(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -453,20 +577,42 @@ def test_a_machine_without_gpus_says_what_to_do(bench: Bench, monkeypatch: pytes
         LocalEngine(bench.folder)
 
 
-def test_the_machines_own_gpus_are_used_as_its_driver_shows_them(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = "FakeNvml(nvmlDeviceGetName='NVIDIA H200')"
-    stub = f"import sys\nfrom tests.node.fake_nvml import FakeNvml\nsys.modules[__name__] = {made}\n"
+def show_gpus(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have this process and agents see one H200, with a UUID of its own: claims on it are the whole machine's."""
+    made = f"FakeNvml(nvmlDeviceGetName='NVIDIA H200', nvmlDeviceGetUUID='GPU-{uuid.uuid4()}')"
+    stub = f"import sys\nfrom tests.node.gpu.fake_nvml import FakeNvml\nsys.modules[__name__] = {made}\n"
     (bench.folder / "pynvml.py").write_text(stub)
     monkeypatch.setenv("PYTHONPATH", f"{bench.folder}:{Path(__file__).parents[3]}")
     monkeypatch.syspath_prepend(bench.folder)
     monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+
+
+def test_a_second_home_is_refused_the_gpus_that_the_first_one_drives(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show_gpus(bench, monkeypatch)
+    engine = bench.engine(fake_gpus=0)
+    with pytest.raises(EngineError, match="is driven by another agent already") as refused:
+        LocalEngine(bench.folder / "other")
+    assert f"in {bench.folder / 'node-0'}" in refused.value.message
+    assert engine.cluster.gpu_uuid(0) in refused.value.message
+    bench.kill_agents()  # one that is killed lets go of them, and comes back
+    bench.until(lambda poll: not poll.unreachable)
+    engine.shutdown()
+    other = bench.folder / "other"
+    LocalEngine(other).shutdown()
+    monkeypatch.delitem(sys.modules, "pynvml")
+
+
+def test_the_machines_own_gpus_are_used_as_its_driver_shows_them(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    show_gpus(bench, monkeypatch)
     engine = bench.engine(fake_gpus=0)
     monkeypatch.delitem(sys.modules, "pynvml")
     assert not engine.is_fake
     assert [node.gpu_model.name for node in engine.cluster.nodes] == ["H200"]
-    engine.start(order("import os; print(os.environ['CUDA_VISIBLE_DEVICES'], 'FAIRLEAD_FAKE' in os.environ)"))
-    assert bench.over((1, 1)).exit_code == 0
-    assert engine.read_log((1, 1), "stdout", 0, 100).decode() == f"{engine.cluster.gpu_uuid(0)} False\n"
+    engine.start(*start("import os; print(os.environ['CUDA_VISIBLE_DEVICES'], 'FAIRLEAD_FAKE' in os.environ)"))
+    assert bench.over(ONE).exit_code == 0
+    assert engine.read_log(ONE, "stdout", 0, 100).decode() == f"{engine.cluster.gpu_uuid(0)} False\n"
     engine.sleep(0)
     assert engine.poll().awake == frozenset()
     engine.wake(0)

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from fairlead.errors import FairleadError, InputError
-from fairlead.live.api.shapes import Problem
+from fairlead.live.api.schemas.base import Problem
 
 log = logging.getLogger("fairlead")
 RETRY_S = 2
@@ -28,7 +28,7 @@ class Json(Response):
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """As bytes."""
+        """The content as compact JSON bytes."""
         return to_json(content, inf_nan_mode="null")
 
 
@@ -41,7 +41,7 @@ class Refusal(FastHTTPException):
 
 
 def unavailable(error: FairleadError) -> Refusal:
-    """Not now."""
+    """Refuse with 503: it may work in a moment."""
     hint = error.hint or "try again in a moment"
     return Refusal(503, error.message, hint, {"Retry-After": str(RETRY_S)})
 

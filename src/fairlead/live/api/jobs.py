@@ -10,16 +10,19 @@ from fastapi import APIRouter, Header, Query, Request
 
 from fairlead.errors import InputError, did_you_mean
 from fairlead.live.api.answers import Json, Refusal, documented
-from fairlead.live.api.auth import Caller, caller
+from fairlead.live.api.auth import Caller, act, caller
 from fairlead.live.api.context import LARGEST, Context, Here, JobId, context, settled
-from fairlead.live.api.shapes import JobPage, JobWithAttempts, Submitted, Wished
-from fairlead.live.api.views import attempt_view, job_view
-from fairlead.live.fit import check_fit
-from fairlead.live.livejob import LiveJob, State
-from fairlead.live.request import JobRequest
+from fairlead.live.api.schemas.jobs import JobPage, JobWithAttempts, Submitted, Wished
+from fairlead.live.api.views import attempt_view, job_view, listed_job
+from fairlead.live.jobs.admission import check_fit
+from fairlead.live.jobs.job import LiveJob
+from fairlead.live.jobs.request import JobRequest
+from fairlead.live.jobs.states import Cause, State, may
 
 router = APIRouter()
 MOST_JOBS = 1000
+_DONE = {"cancel": "cancelled", "hold": "held", "release": "released"}
+"""As the audit log calls it."""
 _STATE = "|".join(State)
 States = Annotated[
     str | None,
@@ -48,18 +51,18 @@ async def submit(wanted: JobRequest, asked: Request, key: Key = None) -> Json:
     who, here = caller(asked), context(asked)
     controller = here.controller
     request = here.admit(wanted, who.user)
-    check_fit(request, controller.engine.cluster, controller.desk.stack)
+    check_fit(request, controller.cluster, controller.driver.stack, controller.catalogue)
     submit_s, at_s = controller.clock.now_s(), time.time()
 
     def tell(stored: Future[tuple[int, bool]]) -> None:
         # By whoever stored it, so that the loop hears of it even where nobody waits for the answer any more.
         if stored.exception() is None and stored.result()[1]:
-            job = LiveJob(request.job(stored.result()[0], who.user, submit_s), request, at_s)
-            job.state = State.HELD if request.hold else State.WAITING
+            job = request.job(stored.result()[0], who.user, submit_s, controller.catalogue)
             here.metrics.submissions.inc()
-            controller.submitted(job)
+            controller.submitted(LiveJob(job, request, at_s))
 
-    stored = here.store.submit(request, who.user, submit_s, at_s, key)
+    noted = act(asked, "submitted", f"{request.kind}, {request.asked_gpus} GPUs")
+    stored = here.store.submit(request, who.user, submit_s, at_s, key, noted)
     stored.add_done_callback(tell)
     job_id, is_new = await settled(stored)
     return Json({"id": job_id, "is_new": is_new}, 201)
@@ -76,7 +79,7 @@ async def jobs(
     order: Literal["newest", "oldest"] = "newest",
 ) -> Json:
     """Some jobs. Who is not an operator sees their own."""
-    states = _states(state)
+    states = states_named(state)
     if not who.sees_all and user not in (None, who.user):
         return Json({"jobs": [], "next": None})
 
@@ -88,7 +91,7 @@ async def jobs(
             limit=limit + 1,
             newest_first=order == "newest",
         )
-        shown = [job_view(row, here.controller) for row in rows[:limit]]
+        shown = [listed_job(row, here.controller) for row in rows[:limit]]
         return {"jobs": shown, "next": shown[-1]["id"] if len(rows) > limit else None}
 
     return Json(await here.read(find))
@@ -110,38 +113,40 @@ async def job(job_id: JobId, who: Caller, here: Here) -> Json:
 
 
 @router.post("/v1/jobs/{job_id}/cancel", status_code=202, response_model=Wished, responses=documented(404, 409))
-async def cancel(job_id: JobId, who: Caller, here: Here) -> Json:
+async def cancel(job_id: JobId, asked: Request, here: Here) -> Json:
     """End it, wherever it is."""
-    return await _wish(here, who, job_id, "cancel")
+    return await _wish(here, asked, job_id, "cancel")
 
 
 @router.post("/v1/jobs/{job_id}/hold", status_code=202, response_model=Wished, responses=documented(404, 409))
-async def hold(job_id: JobId, who: Caller, here: Here) -> Json:
+async def hold(job_id: JobId, asked: Request, here: Here) -> Json:
     """Take it off its GPUs, or out of the queue, until it is released."""
-    return await _wish(here, who, job_id, "hold")
+    return await _wish(here, asked, job_id, "hold")
 
 
 @router.post("/v1/jobs/{job_id}/release", status_code=202, response_model=Wished, responses=documented(404, 409))
-async def release(job_id: JobId, who: Caller, here: Here) -> Json:
+async def release(job_id: JobId, asked: Request, here: Here) -> Json:
     """Let one that is held, backs off or is parked wait for GPUs again."""
-    return await _wish(here, who, job_id, "release")
+    return await _wish(here, asked, job_id, "release")
 
 
-async def _wish(here: Context, who: Caller, job_id: int, wish: str) -> Json:
-    row = await here.job_row(job_id, who)
+async def _wish(here: Context, asked: Request, job_id: int, wish: str) -> Json:
+    row = await here.job_row(job_id, caller(asked))
     # What was wished before counts as done: the loop will see to it first.
     state = {"hold": State.HELD, "cancel": State.CANCELLED}.get(row["wish"], State(row["state"]))
-    if wish == "release" and state not in (State.HELD, State.BACKING_OFF, State.PARKED):
+    if wish == "release" and not may(state, Cause.RELEASED):
         raise Refusal(409, f"job {job_id} is {state}", "held, backing-off and parked jobs can be released")
     if wish != "release" and state.is_over and row["wish"] != wish:
         raise Refusal(409, f"job {job_id} is {state}, there is nothing to {wish}")
-    wished = here.store.wish(job_id, wish)
+    noted = act(asked, _DONE[wish], f"of {row['user']}", job_id)
+    wished = here.store.wish(job_id, wish, noted)
     wished.add_done_callback(lambda w: here.controller.wished(job_id, wish) if w.exception() is None else None)
     await settled(wished)
     return Json({"id": job_id, "wish": wish}, 202)
 
 
-def _states(text: str | None) -> list[str]:
+def states_named(text: str | None) -> list[str]:
+    """The states of a list with commas; an `InputError` where one is unknown."""
     found = [] if text is None else text.split(",")
     for word in found:
         if word not in list(State):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -10,8 +12,8 @@ from starlette.responses import Response
 from fairlead.live.api.answers import Refusal, documented
 from fairlead.live.api.auth import Caller
 from fairlead.live.api.context import LARGEST, Here, JobId
-from fairlead.live.engine import Engine, Key, Stream
-from fairlead.live.livejob import State
+from fairlead.live.engines.engine import Stream
+from fairlead.live.jobs.states import State
 
 router = APIRouter()
 MOST_BYTES = 1024 * 1024
@@ -49,13 +51,14 @@ async def log(
         return _piece(b"", 0, 0, State(row["state"]).is_over)
 
     def find() -> tuple[bytes, int, bool]:
-        tried = next((a for a in here.store.attempts_of(job_id) if a.attempt == number), None)
-        key, engine = (job_id, number), here.controller.engine
-        start = offset if offset >= 0 else max(_size(engine, key, stream) + offset, 0)
-        data = engine.read_log(key, stream, start, limit)
+        tried = next((a for a in here.store.attempts_of(job_id) if a.id.attempt == number), None)
+        if tried is None:
+            return b"", 0, True
+        read = partial(here.controller.engine.read_log, tried.id, stream, gpus=tried.gpus)
+        start = offset if offset >= 0 else max(_size(read) + offset, 0)
+        data = read(start, limit)
         end = start + len(data)
-        is_over = tried is None or tried.is_over
-        return data, end, is_over and not (data and engine.read_log(key, stream, end, 1))
+        return data, end, tried.is_over and not (data and read(end, 1))
 
     data, end, is_over = await here.read(find)
     return _piece(data, end, number, is_over)
@@ -66,12 +69,12 @@ def _piece(data: bytes, end: int, attempt: int, is_over: bool) -> Response:
     return Response(data, media_type="application/octet-stream", headers=dict(zip(_HEADERS, values, strict=True)))
 
 
-def _size(engine: Engine, key: Key, stream: Stream) -> int:
+def _size(read: Callable[[int, int], bytes]) -> int:
     """How long a log is, by where it ends: engines tell no sizes, and a log may grow while we look."""
     low, high = 0, 65536
-    while engine.read_log(key, stream, high - 1, 1):
+    while read(high - 1, 1):
         low, high = high, 2 * high
     while low < high:
         middle = (low + high) // 2
-        low, high = (middle + 1, high) if engine.read_log(key, stream, middle, 1) else (low, middle)
+        low, high = (middle + 1, high) if read(middle, 1) else (low, middle)
     return low

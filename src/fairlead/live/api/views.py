@@ -7,45 +7,64 @@ import sqlite3
 from importlib.metadata import version
 from typing import Any
 
-from fairlead.live.controller import Controller
-from fairlead.live.livejob import State, placement_of
-from fairlead.live.request import JobRequest
-from fairlead.live.standing import node_state
-from fairlead.live.store import Attempt, Store
-from fairlead.live.tokens import Identity
+from fairlead.live.control.controller import Controller
+from fairlead.live.control.node_states import gpu_states, node_state
+from fairlead.live.health import Health
+from fairlead.live.jobs.deadlines import WATCHED
+from fairlead.live.jobs.job import DeadlineState, placement_of
+from fairlead.live.jobs.request import JobRequest
+from fairlead.live.jobs.states import State
+from fairlead.live.storage.store import Attempt, Store
+from fairlead.live.storage.tokens import Identity
+from fairlead.node.identity import AttemptId
 
 VERSION = version("fairlead")
 _FROM_ROW = (
-    "id", "name", "user", "state", "phase", "reason", "detail", "attempt", "failures", "sm_share", "submitted_at_s",
+    "id", "name", "user", "state", "phase", "reason", "attempt", "failures", "sm_share", "submitted_at_s",
     "started_at_s", "ended_at_s", "exit_code",
 )  # fmt: skip
-_FROM_REQUEST = (
-    "kind", "command", "cwd", "memory_mib", "profile", "priority", "deadline_s", "estimate_s", "slo_s",
-)  # fmt: skip
+_FROM_REQUEST = ("kind", "gpu_frac", "memory_mib", "profile", "priority", "deadline_s", "estimate_s", "slo_s")
 _FROM_PROGRESS = ("epochs_done", "epochs", "epoch_s", "loss")
 _FROM_ATTEMPT = (
-    "attempt", "shared", "sm_share", "is_over", "stopping", "started_at_s", "ended_at_s", "exit_code", "reason",
+    "shared", "sm_share", "is_over", "stopping", "started_at_s", "ended_at_s", "exit_code", "reason",
     "energy_j",
 )  # fmt: skip
 _FROM_READING = ("utilisation_frac", "power_w", "memory_used_mib", "temperature_c", "guard_state")
 
 
+_FACELESS = {
+    "name": "", "user": "", "profile": "generic", "memory_mib": 0.0, "priority": 0, "deadline_s": None, "batch": 0,
+}  # fmt: skip
+
+
 def job_view(row: sqlite3.Row, controller: Controller) -> dict[str, Any]:
-    """One job; see `shapes.JobView`."""
+    """One job with all about it; see `shapes.JobWithAttempts`."""
     request = JobRequest.model_validate_json(row["request"])
+    long = {"command": request.command, "cwd": request.cwd, "detail": row["detail"]}
+    return {**_job_view(row, request, controller), **long}
+
+
+def listed_job(row: sqlite3.Row, controller: Controller) -> dict[str, Any]:
+    """One job of many, without what may be long; see `shapes.JobView`."""
+    return _job_view(row, JobRequest.model_validate_json(row["request"]), controller)
+
+
+def _job_view(row: sqlite3.Row, request: JobRequest, controller: Controller) -> dict[str, Any]:
     progress = json.loads(row["progress"]) if row["progress"] is not None else {}
     waits = row["state"] == State.WAITING
     return {
         **{name: row[name] for name in _FROM_ROW},
         **{name: getattr(request, name) for name in _FROM_REQUEST},
         **{name: progress.get(name) for name in _FROM_PROGRESS},
+        "deadline_at_s": None if request.deadline_s is None else row["submitted_at_s"] + request.deadline_s,
+        "deadline_state": _deadline_state(row, request.deadline_s, controller),
         "gpus": request.asked_gpus,
         "min_gpus": request.least_gpus,
         "max_gpus": request.most_gpus,
-        "wait_reason": controller.desk.waits.get(row["id"]) if waits else None,
+        "wait_reason": controller.driver.waits.get(row["id"]) if waits else None,
         "placement": _names(placement_of(row), controller),
         "shared": bool(row["shared"]),
-        "energy_j": _energy_j(row, controller),
+        **_energy(row, controller),
         "is_fake": controller.engine.is_fake,
     }
 
@@ -53,15 +72,17 @@ def job_view(row: sqlite3.Row, controller: Controller) -> dict[str, Any]:
 def attempt_view(attempt: Attempt, controller: Controller) -> dict[str, Any]:
     """One run of a job."""
     shown = {name: getattr(attempt, name) for name in _FROM_ATTEMPT}
+    shown |= {"attempt": attempt.id.attempt, "energy_at_s": attempt.ended_at_s}
     if not attempt.is_over:
-        status = controller.poll.attempts.get(attempt.key)
+        status = controller.poll.attempts.get(attempt.id)
         shown["energy_j"] = status.energy_j if status is not None else None
+        shown["energy_at_s"] = status.energy_at_s if status is not None else None
     return {**shown, "placement": _names(attempt.gpus, controller)}
 
 
 def nodes_view(controller: Controller, who: Identity) -> dict[str, Any]:
     """The cluster; who is not an operator sees others' jobs as numbers only."""
-    cluster = controller.engine.cluster
+    cluster = controller.cluster
     nodes = [
         {
             "name": node.name,
@@ -69,45 +90,67 @@ def nodes_view(controller: Controller, who: Identity) -> dict[str, Any]:
             "gpus": [_gpu_view(g, controller, who) for g in range(*cluster.first_gpu[number : number + 2])],
         }
         for number, node in enumerate(cluster.nodes)
+        if number not in controller.poll.hidden
     ]
     return {"nodes": nodes, "is_fake": controller.engine.is_fake}
 
 
-def summary(controller: Controller, store: Store) -> dict[str, Any]:
-    """The cluster in a few numbers."""
-    counts, poll, view = store.counts(), controller.poll, controller.desk.view
+def summary(controller: Controller, store: Store, health: Health, who: Identity) -> dict[str, Any]:
+    """The cluster in a few numbers; what exactly the trouble is may name others' jobs, and is for operators."""
+    details = [controller.trouble, controller.policy_trouble] if who.sees_all else []
+    counts, poll, view = store.counts(), controller.poll, controller.driver.view
     drawn_w = [r.power_w for r in poll.readings.values() if r.power_w is not None]
     return {
-        "policy": controller.desk.stack.spec,
-        "cluster": controller.engine.cluster.describe(),
+        "policy": controller.driver.stack.spec,
+        "cluster": controller.cluster.describe(),
         "is_fake": controller.engine.is_fake,
         "version": VERSION,
         "now_s": controller.clock.now_s(),
-        "trouble": controller.trouble,
+        "trouble": "; ".join(filter(None, (*health.reasons(), *details))),
         "jobs": {str(state): counts.get(str(state), 0) for state in State},
         "gpus": {
             "all": view.cluster.gpus,
-            "busy": sum(bool(residents) for residents in view.on_gpu),
+            "busy": gpu_states(controller).count("busy"),
             "drained": len(controller.drained),
         },
+        "deadlines": {str(state): controller.lifecycle.deadlines.counts.get(state, 0) for state in WATCHED},
         "power_w": sum(drawn_w) if drawn_w else None,
+        "power_at_s": min((r.at_s for r in poll.readings.values() if r.at_s is not None), default=None),
     }
 
 
 def blanked(snapshot: dict[str, Any], who: Identity) -> dict[str, Any]:
-    """A snapshot without the names of others and of their jobs, unless an operator asks."""
+    """A snapshot in which others' jobs are load without a face, unless an operator asks.
+
+    How many GPUs they have or wait for and for how long is told, since nothing could be predicted without it; what they
+    are, what they are worth and what was measured of them is not.
+    """
     if who.sees_all:
         return snapshot
-    jobs = [job if job["user"] == who.user else {**job, "name": "", "user": ""} for job in snapshot["jobs"]]
-    return {**snapshot, "jobs": jobs}
+    jobs = [job if job["user"] == who.user else {**job, **_FACELESS} for job in snapshot["jobs"]]
+    own = {job["profile"] for job in jobs if job["user"] == who.user}
+    profiles = [profile for profile in snapshot["profiles"] if profile["name"] in own]
+    # What the policy has learnt names others too, by their users and their numbers: it begins anew.
+    tables = {name: _history_of(snapshot[name], own) for name in ("history", "interference")}
+    unknown: dict[str, Any] = {"knowledge": None, "asked_s": 0.0, "changes": {}, "ended": []}
+    return {**snapshot, "jobs": jobs, "profiles": profiles, **tables, **unknown}
+
+
+def _history_of(history: dict[str, Any] | None, profiles: set[str]) -> dict[str, Any] | None:
+    """What was measured of these profiles among themselves."""
+    if history is None:
+        return None
+    sets = [one for one in history["sets"] if profiles.issuperset(one["names"])]
+    apart = [names for names in history.get("does_not_fit", ()) if profiles.issuperset(names)]
+    return {**history, "sets": sets, "does_not_fit": apart} if sets or apart else None
 
 
 def _gpu_view(gpu: int, controller: Controller, who: Identity) -> dict[str, Any]:
-    cluster, desk = controller.engine.cluster, controller.desk
-    reading, model = controller.observed.reading(gpu), cluster.gpu_model(gpu)
+    cluster, driver = controller.cluster, controller.driver
+    reading, model = controller.observations.reading(gpu), cluster.gpu_model(gpu)
     jobs = []
-    for job_id in desk.view.on_gpu[gpu]:
-        job = desk.jobs.get(job_id)
+    for job_id in driver.view.on_gpu[gpu]:
+        job = driver.jobs.get(job_id)
         shown = job is not None and (who.sees_all or job.user == who.user)
         jobs.append({
             "id": job_id,
@@ -128,15 +171,28 @@ def _gpu_view(gpu: int, controller: Controller, who: Identity) -> dict[str, Any]
 
 def _names(gpus: tuple[int, ...], controller: Controller) -> list[str]:
     """Those that are still there: the cluster may have been another when they were written down."""
-    cluster = controller.engine.cluster
+    cluster = controller.cluster
     return [cluster.gpu_name(gpu) for gpu in gpus if gpu < cluster.gpus]
 
 
-def _energy_j(row: sqlite3.Row, controller: Controller) -> float | None:
-    """With the part of the attempt that runs, of which the books know nothing yet."""
+def _energy(row: sqlite3.Row, controller: Controller) -> dict[str, float | None]:
+    """Joules, with the part of the attempt that runs, of which the books know nothing yet; and up to when they count.
+
+    The moment is None while nothing of the job runs: then all of it is counted.
+    """
     booked: float | None = row["energy_j"]
-    key = row["id"], row["attempt"]
-    status = controller.poll.attempts.get(key)
-    if status is None or status.energy_j is None or key not in controller.careers.attempts:
-        return booked
-    return (booked or 0.0) + status.energy_j
+    attempt = AttemptId(row["id"], row["attempt"], row["epoch"])
+    status = controller.poll.attempts.get(attempt)
+    if status is None or status.energy_j is None or attempt not in controller.lifecycle.attempts:
+        return {"energy_j": booked, "energy_at_s": None if booked is None else row["ended_at_s"]}
+    return {"energy_j": (booked or 0.0) + status.energy_j, "energy_at_s": status.energy_at_s}
+
+
+def _deadline_state(row: sqlite3.Row, deadline_s: float | None, controller: Controller) -> str | None:
+    """Of a cancelled job nothing is expected; that of a parked one, which nobody watches, passes all the same."""
+    found: str | None = json.loads(row["service"]).get("deadline_state") or None
+    if deadline_s is None or found == DeadlineState.MISSED:
+        return found
+    if row["state"] == State.PARKED and controller.clock.now_s() > row["submit_s"] + deadline_s:
+        return str(DeadlineState.MISSED)
+    return None if row["state"] == State.CANCELLED else found

@@ -1,0 +1,1 @@
+"""The control loop: what happened -> view -> plan -> on the disk -> engine."""

@@ -1,0 +1,1 @@
+"""Nodes on other machines: their agents dial the controller, over TLS (`docs/agents.md`)."""

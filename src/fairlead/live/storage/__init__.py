@@ -1,0 +1,1 @@
+"""What the controller keeps on its disk: database, backups, tokens, the audit log."""
