@@ -6,21 +6,58 @@ import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from fairlead.traces.trace import Trace
 
-# The same examples in every CI run, so that a change is judged by what it changes; elsewhere new ones each time.
-settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+# No test fails for being slow: that is what else the machine does. In CI (`.ci/run` says so) the same examples in every
+# run, so that a change is judged by what it changes; elsewhere new ones each time.
+settings.register_profile(
+    "fairlead", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
+)
+settings.load_profile("fairlead")
 
 # A shell that starts this in the background has SIGINT ignored, which every process started from here would inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+_SLOW = ("live", "node", "web", "job", "reproduce", "docs")
+"""Folders whose tests run controllers, agents, browsers or other processes, or whole reproductions."""
+
+
+_SLOW_FILES = ("test_conformance.py", "test_predictor.py")
+"""All policies in all combinations, and predictors that learn: 110 of the 280 s of CPU that the rest would take."""
+
+_LONGEST = ("reproduce", "docs", "live", "web", "sim", "node", "cli")
+"""Folders in the order in which they take long: with several workers none should be left with these at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `make test-fast` leaves out; the longest first."""
+    here, rank = Path(__file__).parent, {name: n for n, name in enumerate(_LONGEST)}
+    for item in items:
+        path = item.path.relative_to(here)
+        if path.parts[0] in _SLOW or path.name.startswith("test_live_") or path.name in _SLOW_FILES:
+            item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: rank.get(item.path.relative_to(here).parts[0], len(rank)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With several workers: tests of a file share what they set up, so they stay together, and all of Slurm's."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file.rpartition("/")[0] if "/slurm/" in file else file
+
+    return ByFile(config, log)
+
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -13,20 +13,25 @@ from typing import Literal, TypedDict, Unpack
 
 from fairlead import traces
 from fairlead.errors import InputError, did_you_mean
-from fairlead.measure.applications import load_applications
+from fairlead.measure.training_files import load_training
 from fairlead.model.cluster import Cluster, Rental, parse_rental
-from fairlead.model.files import load_cluster, load_variability
+from fairlead.model.files import load_cluster, load_variability, read_text
 from fairlead.model.interference import BUILT_IN, Interference, built_in, load_interference, save_interference
+from fairlead.model.part_clusters import clusters_of_parts
 from fairlead.model.profile import Locality, Profile
 from fairlead.model.profile_json import load_profiles
 from fairlead.model.service_files import load_services
 from fairlead.model.training import Training
+from fairlead.policy import registry
 from fairlead.sim.carbon import parse_carbon
 from fairlead.sim.failures import Failures
+from fairlead.sim.feasible import without_too_wide
 from fairlead.sim.parallel import run_all
+from fairlead.sim.parts import together
 from fairlead.sim.result import Result
 from fairlead.sim.run import Progress, Run
 from fairlead.sim.truth import WATCHES, Watch, parse_drift
+from fairlead.sim.world import World
 from fairlead.traces import Trace
 from fairlead.traces.services import join_services
 
@@ -45,9 +50,9 @@ class Options(TypedDict, total=False):
     rent: str | Rental | None
     """The cluster's nodes are rented on these terms: `default`, or some of `boot=120,minimum=60,step=1` in seconds."""
     profiles: str | Path | None
-    """A TOML file of what is known of applications, as `measure colocation` writes one."""
-    applications: str | Path | Mapping[str, Training] | None
-    """How applications train, epoch by epoch: a folder in the layout of Pollux's measurements, or a csv."""
+    """A TOML file of profiles, as `measure colocation` writes one."""
+    training: str | Path | Mapping[str, Training] | None
+    """How jobs of each profile train, epoch by epoch: a folder in the layout of Pollux's measurements, or a csv."""
     services: str | Path | None
     """A TOML file of services that are on the cluster from the start, one GPU each."""
     variability: str | Path | None
@@ -78,6 +83,15 @@ class Options(TypedDict, total=False):
     """Leave out bad rows of the trace."""
     wrap: bool
     """Whether a trace that wraps (Sia-Philly) goes on arriving until its measured jobs are done; on unless given."""
+    throughputs: str | Path | None
+    """The table of step rates that belongs to a Gavel trace: `FILE` or `FILE:GPU`."""
+    drop_too_wide: bool
+    """Leave out jobs that can never fit on the cluster, under any of the policies."""
+    record: bool
+    """Keep who was on which GPU when: `Result.occupancy`; the HTML report draws it."""
+    split: str | None
+    """Run a cluster for each value of a column (vc, user, group, profile, kind): `Result.parts`, and all together. The
+    cluster is then the same for each, or a csv file with a row per part."""
 
 
 def simulate(
@@ -93,6 +107,8 @@ def simulate(
     `trace` is a file, `synthetic:NAME`, a `Trace`, or None for the built-in demo; `cluster` is NODESxGPUS[:model], a
     TOML file or a `Cluster`; `policy` is a preset or `stage=name` pairs. The options are those of `Options`.
     """
+    if options.get("split") is not None:
+        return _in_parts([policy], trace, cluster, options, workers=1, progress=progress)[0]
     return _runs([policy], trace, cluster, options)[0].result(progress)
 
 
@@ -117,10 +133,50 @@ def compare(
             raise InputError(f"policy {policy!r} is given twice")
     if workers is not None and workers < 1:
         raise InputError(f"workers is {workers}; it must be at least 1")
+    if options.get("split") is not None:
+        return _in_parts(policies, trace, cluster, options, workers=workers, progress=progress)
     runs = _runs(policies, trace, cluster, options)
     for run in runs:  # a misspelt name should not cost the time of the others
         run.check()
     return run_all(runs, workers=workers, progress=progress)
+
+
+def _in_parts(
+    policies: Sequence[str],
+    trace: str | Path | Trace | None,
+    cluster: str | Path | Cluster,
+    options: Options,
+    *,
+    workers: int | None,
+    progress: Progress | None,
+) -> list[Result]:
+    """Every policy on every part of the trace, each part on a cluster of its own; per policy all parts together."""
+    column = options.get("split") or ""
+    if options.get("services") is not None:
+        raise InputError("services are there from the start, on one cluster: a trace beside them can't be split")
+    read = _read(trace, options)
+    parts = read.split(column)
+    clusters = clusters_of_parts(cluster, parts)
+    lacking = [name for name, found in clusters.items() if found is None]
+    if lacking and not options.get("drop_too_wide"):
+        raise InputError(
+            f"{cluster} has no GPUs for {column} {lacking[0]!r}, which has {len(parts[lacking[0]]):,} jobs",
+            hint="give it GPUs there, or leave its jobs out with --drop-too-wide",
+        )
+    runs: dict[str, list[Run]] = {}
+    for name, own in clusters.items():
+        fitting = None if own is None else _runs(policies, parts[name], own, options)
+        if fitting is not None and len(fitting[0].trace):
+            runs[name] = fitting
+    if not runs:
+        raise InputError(f"no {column} of the trace has a job that fits on its cluster", hint="take a larger --cluster")
+    flat = [runs[name][number] for number in range(len(policies)) for name in runs]
+    for run in flat:
+        run.check()
+    results = iter(run_all(flat, workers=workers, progress=progress))
+    left_out = [f"{column} {n}: {len(parts[n]):,} jobs left out, no GPUs for them" for n in parts if n not in runs]
+    joined = [together(column, {name: next(results) for name in runs}, read.notes) for _ in policies]
+    return [replace(result, notes=(*result.notes, *left_out)) for result in joined]
 
 
 class JobOptions(TypedDict, total=False):
@@ -162,7 +218,7 @@ def submit(command: Sequence[str], *, cwd: str | Path | None = None, **options: 
     The job runs in `cwd`, this folder unless given. The options are those of `JobOptions`.
     """
     from fairlead.live.client import default_client
-    from fairlead.live.jobfile import request
+    from fairlead.live.jobs.job_files import request
 
     words = command if isinstance(command, str) else list(command)
     folder = str(Path.cwd() if cwd is None else Path(cwd).absolute())
@@ -202,10 +258,10 @@ def _runs(
         failures = Failures(mtbf_h) if repair_h is None else Failures(mtbf_h, repair_h)
     history, carbon = options.get("history"), options.get("carbon")
     truth = _table(options.get("interference") or DEFAULT_INTERFERENCE)
-    known = options.get("applications")
+    known = options.get("training")
     if isinstance(known, str | Path):
-        known = load_applications(known)
-    read = _read(trace, options.get("skip_bad_rows", False), options.get("wrap", True))
+        known = load_training(known)
+    read = _read(trace, options)
     profiles = options.get("profiles")
     if profiles is not None:
         read = _profiled(read, load_profiles(Path(profiles)))
@@ -215,26 +271,25 @@ def _runs(
     if services is not None:
         read = join_services(read, load_services(services))
     _check_classes(options.get("locality"), read)
-    return [
-        Run(
-            read,
-            cluster,
-            policy,
-            round_s=options.get("round_s"),
-            seed=options.get("seed", 0),
-            locality=options.get("locality"),
-            restart_s=options.get("restart_s"),
-            failures=failures,
-            true_variability=None if true is None else load_variability(Path(true), cluster),
-            drifts=tuple(parse_drift(text, cluster) for text in options.get("slow", ())),
-            correct_scores=options.get("correct_scores"),
-            interference=truth,
-            history=None if history is None else _table(history),
-            carbon=None if carbon is None else parse_carbon(str(carbon)),
-            drained=tuple(cluster.gpu_numbered(text) for text in options.get("drain", ())),
-        )
-        for policy in policies
-    ]
+    world = World(
+        seed=options.get("seed", 0),
+        locality=options.get("locality"),
+        restart_s=options.get("restart_s"),
+        failures=failures,
+        true_variability=None if true is None else load_variability(Path(true), cluster),
+        drifts=tuple(parse_drift(text, cluster) for text in options.get("slow", ())),
+        correct_scores=options.get("correct_scores"),
+        drained=tuple(cluster.gpu_numbered(text) for text in options.get("drain", ())),
+        interference=truth,
+        records=options.get("record", False),
+    )
+    round_s = options.get("round_s")
+    if options.get("drop_too_wide"):
+        stacks = [registry.build(policy, round_s=round_s, read=read_text) for policy in policies]
+        read = without_too_wide(read, cluster, stacks, set(world.drained))
+    known_pairs = None if history is None else _table(history)
+    burnt = None if carbon is None else parse_carbon(str(carbon))
+    return [Run(read, cluster, policy, world, round_s, known_pairs, burnt) for policy in policies]
 
 
 def _table(name: str | Path) -> Interference:
@@ -248,22 +303,22 @@ def _table(name: str | Path) -> Interference:
 
 
 def _profiled(trace: Trace, known: Sequence[Profile]) -> Trace:
-    """The trace with these profiles of its applications, whatever the case of their names."""
+    """The trace with these profiles of its jobs, whatever the case of their names."""
     by_name = {profile.name.lower(): profile for profile in known}
-    used = trace.frame["model"].unique().to_list()
-    found = {model: replace(by_name[model.lower()], name=model) for model in used if model.lower() in by_name}
-    met, notes = {model.lower() for model in found}, []
+    used = trace.frame["profile"].unique().to_list()
+    found = {name: replace(by_name[name.lower()], name=name) for name in used if name.lower() in by_name}
+    met, notes = {name.lower() for name in found}, []
     if unused := sorted(profile.name for name, profile in by_name.items() if name not in met):
         notes.append(f"no job of the trace uses these profiles: {', '.join(unused)}")
     return replace(trace, profiles={**trace.profiles, **found}, notes=(*trace.notes, *notes))
 
 
 def _trained(trace: Trace, known: Mapping[str, Training], cluster: Cluster) -> Trace:
-    """The trace with what is known of its applications, and a note of what is not used or not known."""
-    used = set(trace.frame["model"].unique())
+    """The trace with what is known of how its jobs train, and a note of what is not used or not known."""
+    used = set(trace.frame["profile"].unique())
     notes = []
     if unused := sorted(set(known) - used):
-        notes.append(f"no job of the trace uses these applications: {', '.join(unused)}")
+        notes.append(f"no job of the trace has these profiles: {', '.join(unused)}")
     if others := sorted(used - set(known)):
         shown = ", ".join(others[:_SHOWN]) + (f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else "")
         notes.append(f"nothing is known of how these train, their jobs run as their profile says: {shown}")
@@ -271,7 +326,7 @@ def _trained(trace: Trace, known: Mapping[str, Training], cluster: Cluster) -> T
 
 
 def _check_classes(locality: Locality | None, trace: Trace) -> None:
-    known = {trace.profile(model).app_class for model in trace.frame["model"].unique()}
+    known = {trace.profile(name).app_class for name in trace.frame["profile"].unique()}
     for name in locality if isinstance(locality, Mapping) else ():
         if name not in known:
             raise InputError(f"locality is given for class {name!r}, which no job has", hint=did_you_mean(name, known))
@@ -296,12 +351,17 @@ def _check_values(options: Options) -> None:
         raise InputError(f"correct_scores is {watch!r}", hint=f"known: {', '.join(WATCHES)}")
 
 
-def _read(trace: str | Path | Trace | None, skip_bad_rows: bool, wrap: bool) -> Trace:
+def _read(trace: str | Path | Trace | None, options: Options) -> Trace:
     if isinstance(trace, Trace):
         return trace
     if trace is None:
         return traces.builtin_demo()
-    return traces.load(str(trace), skip_bad_rows=skip_bad_rows, wrap=wrap)
+    return traces.load(
+        str(trace),
+        skip_bad_rows=options.get("skip_bad_rows", False),
+        wrap=options.get("wrap", True),
+        throughputs=options.get("throughputs"),
+    )
 
 
 def _check(name: str, value: float | None, *, least: float | None = None, above: float | None = None) -> None:

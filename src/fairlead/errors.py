@@ -50,7 +50,7 @@ def _rebuild(kind: type[FairleadError], message: str, hint: str | None) -> Fairl
 
 def did_you_mean(found: str, allowed: Iterable[str]) -> str:
     """A hint that lists what was allowed, closest first."""
-    names = sorted(allowed)
+    names = sorted(str(name) for name in allowed)  # members of enumerations by their value
     close = difflib.get_close_matches(found, names, n=1, cutoff=0.5)
     listed = ", ".join(names)
     return f"did you mean {close[0]!r}? known: {listed}" if close else f"known: {listed}"

@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fairlead.cli.main import app
+from tests.patience import PATIENCE_S
 
 SOURCES = Path(__file__).parents[2] / "src"
 
@@ -51,7 +52,9 @@ def process(
     command: Callable[..., list[str]], environment: dict[str, str]
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run a command in a process of its own, where stdout and stderr are really apart."""
-    return lambda *args: subprocess.run(command(*args), capture_output=True, text=True, env=environment, timeout=120)
+    return lambda *args: subprocess.run(
+        command(*args), capture_output=True, text=True, env=environment, timeout=PATIENCE_S
+    )
 
 
 @pytest.fixture(scope="session")

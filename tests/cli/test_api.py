@@ -65,7 +65,7 @@ def test_an_error_in_a_worker_arrives_as_it_is(monkeypatch: pytest.MonkeyPatch) 
         ({"repair_h": 1.0}, "mtbf_h"),
         ({"mtbf_h": 1.0, "repair_h": -1.0}, "repair_h"),
         ({"rent": "boot=-1"}, "boot_s=-1"),
-        ({"applications": "nosuch.csv"}, "nosuch.csv"),
+        ({"training": "nosuch.csv"}, "nosuch.csv"),
     ],
 )
 def test_a_bad_value_is_named(options: dict[str, object], named: str) -> None:
@@ -79,14 +79,14 @@ def test_rent_and_applications_may_be_values_instead_of_texts() -> None:
     runs = [
         fairlead.compare(
             ["boa:budget=16,powering=rent", "pollux,powering=rent"],
-            trace, "8x4:T4", rent=rent, applications=known, restart_s=10.0, workers=workers,
+            trace, "8x4:T4", rent=rent, training=known, restart_s=10.0, workers=workers,
         )
         for rent, workers in ((Rental(boot_s=30.0), 1), ("boot=30", 2))
     ]  # fmt: skip
     for one, other in zip(*runs, strict=True):
         assert one.jobs.equals(other.jobs)
         assert one.summary["node_rentals"] > 0
-    trained = runs[0][0].jobs.filter(model="BERT")
+    trained = runs[0][0].jobs.filter(profile="BERT")
     assert trained["duration_s"].to_list() == [1000.0] * trained.height
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 Fairlead = Callable[..., Any]
 
 
@@ -63,7 +65,9 @@ def test_what_ends_a_command_from_outside_is_told_in_a_line(
 def test_a_reader_that_leaves_early_is_no_error(command: Callable[..., list[str]], environment: dict[str, str]) -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
-    done = subprocess.run(command("policies"), stdout=write_end, stderr=subprocess.PIPE, env=environment, timeout=60)
+    done = subprocess.run(
+        command("policies"), stdout=write_end, stderr=subprocess.PIPE, env=environment, timeout=PATIENCE_S
+    )
     os.close(write_end)
     assert done.stderr == b""
 
@@ -100,7 +104,7 @@ def _processes_in_group(group: int) -> int:
     return found
 
 
-def _wait_until(true: Callable[[], bool], for_s: float = 30.0) -> None:
+def _wait_until(true: Callable[[], bool], for_s: float = PATIENCE_S) -> None:
     until = time.monotonic() + for_s
     while not true():
         assert time.monotonic() < until, f"not so within {for_s} s"
@@ -116,7 +120,7 @@ def test_an_interrupt_stops_a_comparison_and_its_workers(
         _wait_until(lambda: _processes_in_group(running.pid) >= 4)  # it, two workers, multiprocessing's tracker
         time.sleep(1.0)
         os.killpg(running.pid, signal.SIGINT)  # what Ctrl-C does: the whole group gets it
-        _, said = running.communicate(timeout=30)
+        _, said = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 130
     assert said == b"error: interrupted\n"
     _wait_until(lambda: _processes_in_group(running.pid) == 0)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from fairlead.measure.counters import read_counters
-from fairlead.node import nvml
-from fairlead.node.fake import FakeMeter
+from fairlead.node.gpu import nvml
+from fairlead.node.gpu.fake_gpus import FakeMeter
 from tests.cli.conftest import assert_a_clear_error
 
 Fairlead = Callable[..., Any]

@@ -78,13 +78,13 @@ def test_the_terms_of_a_cluster_file_hold_and_rent_wins_over_them(
 
 def test_applications_train_as_their_table_says(fairlead: Fairlead, tmp_path: Path) -> None:
     trace, table = tmp_path / "trace.csv", tmp_path / "goodputs.csv"
-    trace.write_text("job_id,submit_s,gpus,duration_s,model,max_gpus\nx,0,1,7,a,4\ny,0,1,50,b,1\n")
+    trace.write_text("job_id,submit_s,gpus,duration_s,profile,max_gpus\nx,0,1,7,a,4\ny,0,1,50,b,1\n")
     table.write_text(GOODPUTS + "c,0,1,1,1\n")
-    options = ("simulate", "--trace", trace, "--cluster", "2x4", "--applications", table, "--json")
+    options = ("simulate", "--trace", trace, "--cluster", "2x4", "--training", table, "--json")
     done = fairlead(*options)
     # On one GPU 1000/10 + 600/10 seconds, whatever the trace says; on four 1000/40 + 600/20.
     assert json.loads(done.stdout)["makespan_s"] == pytest.approx(160)
-    assert "no job of the trace uses these applications: c" in done.stderr
+    assert "no job of the trace has these profiles: c" in done.stderr
     assert "nothing is known of how these train, their jobs run as their profile says: b" in done.stderr
     wide = json.loads(fairlead(*options, "--policy", "sizing=static:width_gpus=4").stdout)
     assert wide["makespan_s"] == pytest.approx(55)

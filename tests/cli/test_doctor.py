@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 Fairlead = Callable[..., Any]
 
 
@@ -35,7 +37,7 @@ def test_a_machine_that_has_nothing_gets_an_answer_and_no_traceback(
     program = "import sys; sys.modules['pynvml'] = None; from fairlead.cli.main import run; run()"
     env = {**environment, "PATH": str(tmp_path)}
     line = [sys.executable, "-W", "error", "-c", program, "doctor", "--json"]
-    done = subprocess.run(line, capture_output=True, text=True, env=env, timeout=60)
+    done = subprocess.run(line, capture_output=True, text=True, env=env, timeout=PATIENCE_S)
     assert (done.returncode, done.stderr) == (0, "")
     works = {one["name"]: one["works"] for one in json.loads(done.stdout)["findings"]}
     assert not any(works[name] for name in ("GPUs", "MPS", "C compiler", "Slurm"))
@@ -60,3 +62,18 @@ def test_a_check_that_breaks_is_a_finding(fairlead: Fairlead, monkeypatch: pytes
 def test_root_is_told_apart(fairlead: Fairlead) -> None:
     findings = {one["name"]: one for one in json.loads(fairlead("doctor", "--json").stdout)["findings"]}
     assert findings["root"]["works"] is True
+
+
+def test_what_is_missing_comes_with_the_command_that_adds_it(
+    fairlead: Fairlead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fairlead.node import doctor
+
+    monkeypatch.setattr(doctor, "PACKAGES", {"no_such_module": "no-such-package"})
+    monkeypatch.setattr(doctor, "COMPILERS", ("no-such-compiler",))
+    monkeypatch.setattr(doctor, "_MANAGERS", (("sh", "apt-get install"),))
+    found = {one["name"]: one for one in json.loads(fairlead("doctor", "--json").stdout)["findings"]}
+    assert found["packages"]["found"] == "missing: no-such-package"
+    assert found["packages"]["fix"].endswith("-m pip install 'fairlead[live]'")
+    assert found["C compiler"]["fix"] == "sudo apt-get install gcc"
+    assert "to add it: sudo apt-get install gcc" in fairlead("doctor").stdout

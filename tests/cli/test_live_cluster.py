@@ -16,6 +16,7 @@ from typer.testing import Result
 
 from tests.cli.conftest import assert_a_clear_error
 from tests.cli.test_live_jobs import awaited, data, submitted
+from tests.patience import PATIENCE_S
 
 Live = Callable[..., Result]
 
@@ -42,6 +43,8 @@ def test_a_gpu_and_a_node_are_drained_and_resumed(live: Live) -> None:
     assert "takes jobs again" in live("nodes", "resume", "node-1").stderr
     assert not any(gpu["is_drained"] for node in data(live("nodes", "--json"))["nodes"] for gpu in node["gpus"])
     assert_a_clear_error(live("nodes", "drain", "node-9"), "no node or GPU 'node-9'")
+    assert data(live("nodes", "enable", "node-1", "--json")) == {"name": "node-1", "gpus": []}
+    assert "no guard had disabled it" in live("nodes", "enable", "node-1:2").stderr
 
 
 def test_events_are_told_the_last_ones_first_wanted(live: Live) -> None:
@@ -70,7 +73,7 @@ def test_events_are_followed_one_object_a_line(
         chatter.join()
         assert heard["id"] > 0
         running.send_signal(signal.SIGINT)
-        running.communicate(timeout=60)
+        running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 130
 
 
@@ -105,7 +108,7 @@ def test_in_a_terminal_the_picture_is_renewed_until_ctrl_c(
         with contextlib.suppress(OSError):  # what a terminal reports when its last user has left
             while os.read(ours, 65536):
                 pass
-        complained = running.communicate(timeout=60)[1]
+        complained = running.communicate(timeout=PATIENCE_S)[1]
     os.close(ours)
     assert running.returncode == 0, complained
     assert complained == b""
@@ -153,6 +156,24 @@ def test_a_token_lets_its_user_in_until_it_is_revoked(live: Live, controller: Pa
     assert_a_clear_error(live("jobs"), "no valid token")
     monkeypatch.delenv("FAIRLEAD_TOKEN")
     assert live("cancel", ours).exit_code == 0
+
+
+def test_a_token_is_rotated_also_the_homes_own_and_the_audit_log_tells_of_it(live: Live, controller: Path) -> None:
+    made = data(live("token", "create", "turner", "--expires", "2d", "--json"))
+    done = live("token", "rotate", made["id"], "--keep", "1h")
+    assert done.stdout.startswith("fl_")
+    rows = {one["id"]: one for one in data(live("token", "list", "--json"))["tokens"]}
+    assert rows[made["id"]]["expires_at_s"] - rows[made["id"]]["created_at_s"] < 2 * 3600
+    before = (controller / "token").read_text()
+    assert live("token", "rotate").exit_code == 0
+    assert (controller / "token").read_text() != before
+    assert live("jobs").exit_code == 0
+    acts = data(live("audit", "--last", 3, "--json"))["acts"]
+    assert [one["what"] for one in acts] == ["token-created", "token-rotated", "token-rotated"]
+    assert "token-rotated" in live("audit").stdout
+    assert "nothing of that kind" in live("audit", "--user", "nobody-like-this").stderr
+    assert_a_clear_error(live("token", "create", "x", "--expires", "soon"), "expected a duration")
+    assert_a_clear_error(live("token", "create", "x", "--expires", "0s"), "would never be valid")
 
 
 def test_a_token_is_printed_alone_on_stdout(live: Live) -> None:

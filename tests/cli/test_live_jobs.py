@@ -12,11 +12,11 @@ from typer.testing import Result
 import fairlead as package
 from fairlead.errors import InputError
 from tests.cli.conftest import assert_a_clear_error
+from tests.patience import PATIENCE_S
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 Live = Callable[..., Result]
-PATIENCE_S = 120.0
 OVER = ("finished", "parked", "cancelled")
 
 
@@ -145,7 +145,9 @@ def test_the_list_can_be_narrowed(live: Live, sleeper: int) -> None:
     assert data(live("jobs", "--user", "nobody-at-all", "--json"))["jobs"] == []
     assert len(data(live("jobs", "--all", "--most", "1", "--json"))["jobs"]) == 1
     assert "no jobs" in live("jobs", "--user", "nobody-at-all").stderr
-    assert_a_clear_error(live("jobs", "--state", "runing"), "unknown state 'runing'")
+    mistyped = live("jobs", "--state", "runing")
+    assert_a_clear_error(mistyped, "unknown state 'runing'")
+    assert "did you mean 'running'? known: backing-off, cancelled, finished" in mistyped.stderr
 
 
 def test_watching_needs_a_terminal(live: Live) -> None:

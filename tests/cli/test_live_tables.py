@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ JOB: dict[str, Any] = {
     "estimate_s": None, "slo_s": None, "placement": ["n0:0", "n0:1"], "shared": True, "sm_share": 0.5, "attempt": 1,
     "failures": 0, "epochs_done": 3, "epochs": 10, "epoch_s": 60.0, "loss": 0.123456, "submitted_at_s": 1000.0,
     "started_at_s": 1010.0, "ended_at_s": None, "exit_code": None, "energy_j": 7200.0, "is_fake": True,
+    "energy_at_s": None, "deadline_at_s": None, "deadline_state": None,
 }  # fmt: skip
 GPU: dict[str, Any] = {
     "name": "n0:0", "number": 0, "uuid": "", "model": "H200", "memory_mib": 143771.0, "is_drained": False, "jobs": [],
@@ -23,6 +25,7 @@ GPU: dict[str, Any] = {
 SUMMARY: dict[str, Any] = {
     "policy": "fifo", "cluster": "1 nodes x 2 H200, 2 GPUs", "is_fake": False, "version": "1", "now_s": 5.0,
     "trouble": "", "jobs": {"running": 1, "waiting": 0}, "gpus": {"all": 2, "busy": 1, "drained": 0}, "power_w": None,
+    "power_at_s": None, "deadlines": {"on-time": 0, "at-risk": 0, "missed": 0},
 }  # fmt: skip
 
 
@@ -64,6 +67,23 @@ def test_a_page_leaves_out_what_is_not_known() -> None:
     assert "on n0:0, from " in shown
     assert "slo" not in shown
     assert "last words" not in shown
+
+
+def test_deadlines_and_the_moment_of_the_joules_are_told() -> None:
+    late = {**JOB, "deadline_at_s": 8200.0, "deadline_state": "missed", "energy_at_s": 1020.0}
+    risky = {**late, "deadline_state": "at-risk"}
+    rows = text(job_table([late, risky, JOB])).splitlines()
+    assert rows[1].rstrip().endswith("; deadline missed")
+    assert rows[2].rstrip().endswith("; deadline at risk")
+    assert "deadline" not in rows[3]
+    page = text(job_page(late))
+    assert ", until 1970-01-01" in page
+    assert ": deadline missed" in page
+    assert "2.00 Wh up to 1970-01-01" in page
+    summary = {**SUMMARY, "deadlines": {"on-time": 1, "at-risk": 2, "missed": 3}, "power_w": 4190.0, "power_at_s": 9.0}
+    shown = text(frame({"summary": summary, "nodes": [], "running": [], "waiting": [], "events": []}, rows=40))
+    assert "deadlines: 2 at risk, 3 missed" in shown
+    assert re.search(r"4\.19 kW \d+ s ago", shown)
 
 
 def test_names_are_no_markup() -> None:

@@ -17,9 +17,10 @@ import pytest
 from typer.testing import Result
 
 from tests.cli.conftest import assert_a_clear_error
+from tests.live.rig import agents_in
+from tests.patience import PATIENCE_S
 
 Process = Callable[..., subprocess.CompletedProcess[str]]
-PATIENCE_S = 120.0
 FAKE = ("--fake-gpus", "2", "--port", "0")
 
 
@@ -62,12 +63,36 @@ def test_it_answers_in_the_foreground_until_it_is_interrupted(
     assert not (home / "url").exists()
 
 
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_whoever_starts_it_without_tls_hears_of_it_also_where_it_is_detached(
+    process: Process, home: Path, words: tuple[str, ...]
+) -> None:
+    done = process("up", *FAKE, "--home", home, "--detach", "--host", "0.0.0.0", *words)
+    assert done.returncode == 0, done.stderr
+    warned = [line for line in done.stderr.splitlines() if "without TLS" in line]
+    assert len(warned) == 1
+    assert warned[0].startswith("warning: listening on 0.0.0.0 without TLS")
+    if words:
+        assert json.loads(done.stdout)["url"].startswith("http://0.0.0.0:")
+
+
+def test_a_mistyped_variable_is_told(process: Process, home: Path, environment: dict[str, str]) -> None:
+    environment["FAIRLEAD_SERVER_PRT"] = "7400"
+    refused = process("up", *FAKE, "--home", home, "--detach")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("error: the environment has FAIRLEAD_SERVER_PRT")
+    assert "did you mean FAIRLEAD_SERVER_PORT?" in refused.stderr
+    del environment["FAIRLEAD_SERVER_PRT"]
+    environment["FAIRLEAD_HOEM"] = str(home)
+    assert "note: the environment has FAIRLEAD_HOEM" in process("jobs", "--home", home).stderr
+
+
 def test_what_it_keeps_is_for_its_owner_only(process: Process, home: Path) -> None:
     done = process("up", *FAKE, "--home", home, "--detach", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"url": (home / "url").read_text().strip(), "home": str(home)}
     assert home.stat().st_mode & 0o077 in (0, 0o011)  # under root jobs of other accounts pass through
-    for name in ("fairlead.db", "token", "url", "controller.log", "lock"):
+    for name in ("fairlead.db", "token", "url", "controller.log", "lock", "up.log"):
         assert (home / name).stat().st_mode & 0o077 == 0, name
 
 
@@ -112,6 +137,29 @@ def test_down_kills_jobs_only_where_it_is_told_to(process: Process, home: Path) 
     again = process("down", "--home", home)
     assert again.returncode == 0
     assert "no controller ran" in again.stderr
+
+
+def test_down_tells_what_it_could_not_kill(process: Process, home: Path) -> None:
+    assert process("up", *FAKE, "--home", home, "--detach").returncode == 0
+    job = process("submit", "--home", home, "--", "sleep", "600").stdout.strip()
+    eventually(lambda: state(process, home, job)["state"] == "running" and not state(process, home, job)["phase"])
+    process("down", "--home", home)
+    (agent,) = agents_in(home)
+    os.kill(agent, signal.SIGKILL)
+    eventually(lambda: not agents_in(home))
+    done = process("down", "--kill-jobs", "--home", home, "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout) == {"stopped_pid": None, "jobs_left_running": 1, "jobs_killed": 0}
+    assert f"jobs that still run: 1 ({job}); their agents do not answer: {home}/nodes/node-0" in done.stderr
+    assert process("up", *FAKE, "--home", home, "--detach").returncode == 0
+    again = process("down", "--kill-jobs", "--grace", "20s", "--home", home, "--json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["jobs_killed"] == 1
+
+
+def test_a_grace_for_jobs_that_are_not_ended_is_refused(fairlead: Callable[..., Result], tmp_path: Path) -> None:
+    assert_a_clear_error(fairlead("down", "--grace", "20s", "--home", tmp_path), "--grace 20s without --kill-jobs")
+    assert_a_clear_error(fairlead("down", "--kill-jobs", "--grace", "20", "--home", tmp_path), "--grace is '20'")
 
 
 def test_a_second_controller_in_the_same_folder_is_refused(process: Process, home: Path) -> None:
@@ -206,13 +254,20 @@ def test_without_a_controller_every_command_says_how_to_start_one(
         assert "fairlead up --fake-gpus 8" in done.stderr
 
 
-def test_the_demo_runs_its_jobs_and_leaves_nothing_behind(
+def test_the_demo_tells_its_story_and_leaves_nothing_behind(
     process: Process, home: Path, environment: dict[str, str]
 ) -> None:
     environment["TMPDIR"] = str(home)
-    done = process("demo")
+    done = process("demo", "--json")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("finished") >= 6
-    assert "shared" in done.stdout
-    assert "your turn" in done.stderr
+    told = json.loads(done.stdout)
+    story, jobs = "\n".join(line["said"] for line in told["story"]), {job["name"]: job for job in told["jobs"]}
+    assert {job["user"] for job in jobs.values()} == {"ana", "ben"}
+    assert {job["state"] for job in jobs.values() if job["kind"] != "service"} == {"finished"}
+    for beat in ("http://", "beside", "burst", "evicts it", "has moved and goes on from its checkpoint", "budget"):
+        assert beat in story, beat
+    evicted = [job for job in jobs.values() if any(a["reason"].startswith("evicted") for a in job["attempts"])]
+    assert [job["epochs_done"] == job["epochs"] for job in evicted] == [True]
+    assert told["as_it_ran"]["paid_gpus"] > 0.0
+    assert told["without_sharing"]["is_simulated"] is True
     assert list(home.iterdir()) == []

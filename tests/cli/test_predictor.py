@@ -44,9 +44,9 @@ CASES = [
     ("train --out {dir}/p.json", "--pairs FILE or --synthetic N"),
     ("evaluate", "--pairs FILE or --synthetic N"),
     ("evaluate --synthetic 50 --pairs {dir}/few.csv", "--pairs FILE or --synthetic N"),
-    ("evaluate --synthetic 50 --model {dir}/absent.json", "absent.json"),
-    ("evaluate --synthetic 50 --model {dir}/bad.json", "bad.json"),
-    ("evaluate --synthetic 50 --model {dir}/other.json", "format"),
+    ("evaluate --synthetic 50 --predictor {dir}/absent.json", "absent.json"),
+    ("evaluate --synthetic 50 --predictor {dir}/bad.json", "bad.json"),
+    ("evaluate --synthetic 50 --predictor {dir}/other.json", "format"),
 ]
 
 
@@ -72,7 +72,7 @@ def test_a_predictor_is_trained_and_evaluated(fairlead: Fairlead, tmp_path: Path
     assert (about["method"], about["pairs"], about["gpu_model"]) == ("trees", 200, "synthetic")
     assert {e["held_out"] for e in about["evaluations"]} == {"pair", "application"}
     assert "wrote: " in done.stderr
-    checked = fairlead("predictor", "evaluate", "--synthetic", 200, "--seed", 1, "--model", out, "--json")
+    checked = fairlead("predictor", "evaluate", "--synthetic", 200, "--seed", 1, "--predictor", out, "--json")
     (score,) = json.loads(checked.stdout)["evaluations"]
     assert score["method"] == "trees"
     assert score["throughput"]["spearman"] > 0.3

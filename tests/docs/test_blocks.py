@@ -16,7 +16,7 @@ import pytest
 from tests.docs.blocks import DOCUMENTS, ROOT, Block, blocks_of, shown_in
 
 EXAMPLES = ROOT / "examples"
-LANGUAGES = {"console", "python", "toml", "json", "csv", "text"}
+LANGUAGES = {"console", "python", "toml", "json", "csv", "text", "{toctree}"}
 BLOCKS = [block for document in DOCUMENTS for block in blocks_of(document)]
 NOT_RUN = [block for block in BLOCKS if "not run" in block.marks]
 
@@ -34,12 +34,12 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, home: Path) -> Path:
+def workdir(tmp_path: Path, home: Path) -> Path:
     """A copy of examples/, with its policy package installed as pip would: a module and its entry points."""
     folder = tmp_path / "examples"
     shutil.copytree(EXAMPLES, folder, ignore=shutil.ignore_patterns("__pycache__", "out"))
     site = tmp_path / "site"
-    package = EXAMPLES / "smallest-first"
+    package = EXAMPLES / "policies"
     project = tomllib.loads((package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     info = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     info.mkdir(parents=True)
@@ -55,34 +55,41 @@ def desk(tmp_path: Path, home: Path) -> Path:
     return folder
 
 
-def run(command: list[str] | str, desk: Path) -> subprocess.CompletedProcess[str]:
+def run(command: list[str] | str, workdir: Path) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(desk.parent / "site"),
+        "PYTHONPATH": str(workdir.parent / "site"),
         "PYTHONWARNINGS": "error",
         "PYTHONIOENCODING": "utf-8",
         "COLUMNS": "160",
     }
     shell = isinstance(command, str)
     return subprocess.run(
-        command, shell=shell, cwd=desk, env=environment, timeout=60, capture_output=True, encoding="utf-8", check=False
+        command,
+        shell=shell,
+        cwd=workdir,
+        env=environment,
+        timeout=600,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
     )
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_blocks_run_as_stated(document: Path, desk: Path) -> None:
+def test_blocks_run_as_stated(document: Path, workdir: Path) -> None:
     # In order and in one folder: a block may read what an earlier one of the same page wrote.
     for block in blocks_of(document):
         if block.language in ("console", "python") and "not run" not in block.marks:
-            (run_console if block.language == "console" else run_python)(block, desk)
+            (run_console if block.language == "console" else run_python)(block, workdir)
 
 
-def run_console(block: Block, desk: Path) -> None:
+def run_console(block: Block, workdir: Path) -> None:
     assert block.commands, f"{block.where}: no line starts with `$ `"
     for number, (command, shown) in enumerate(block.commands, start=1):
         wanted = int(block.marks.get("exit", 0)) if number == len(block.commands) else 0
-        done = run(command, desk)
+        done = run(command, workdir)
         output = done.stdout + done.stderr
         assert done.returncode == wanted, f"{block.where}: `{command}` ended with {done.returncode}:\n{output}"
         if "output" in block.marks:
@@ -90,10 +97,10 @@ def run_console(block: Block, desk: Path) -> None:
             assert missing is None, f"{block.where}: `{command}` did not print {missing!r}, but:\n{output}"
 
 
-def run_python(block: Block, desk: Path) -> None:
-    script = desk / "block.py"
+def run_python(block: Block, workdir: Path) -> None:
+    script = workdir / "block.py"
     script.write_text(block.text, encoding="utf-8")
-    done = run([sys.executable, script.name], desk)
+    done = run([sys.executable, script.name], workdir)
     assert done.returncode == 0, f"{block.where} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
 
 
@@ -115,7 +122,7 @@ def test_files_are_shown_as_they_are() -> None:
         assert block.text == (ROOT / block.marks["file"]).read_text(encoding="utf-8"), block.where
 
 
-def test_the_example_script_runs(desk: Path) -> None:
-    done = run([sys.executable, "compare.py"], desk)
+def test_the_example_script_runs(workdir: Path) -> None:
+    done = run([sys.executable, "compare.py"], workdir)
     assert done.returncode == 0, done.stderr
-    assert (desk / "out" / "example" / "report.html").is_file()
+    assert (workdir / "out" / "example" / "report.html").is_file()

@@ -19,8 +19,8 @@ from fairlead.measure.on_gpu.watched import Command, Watched, watch
 from fairlead.model.interference import Interference
 from fairlead.model.profile import GENERIC
 from fairlead.model.profile_json import load_profiles, profiles_as_toml
-from fairlead.node.fake import FakeMeter
-from fairlead.policy.sizing.types_file import load_types
+from fairlead.node.gpu.fake_gpus import FakeMeter
+from fairlead.policy.sizing.type_tables import parse_types
 
 TICK = "import sys, time\nwhile True: time.sleep(float(sys.argv[1])); print('step', flush=True)"
 QUICK = Watching(warm_steps=2, seconds=0.6)
@@ -82,7 +82,7 @@ def test_scaling_gives_what_a_job_type_needs(tmp_path: Path) -> None:
     speedup = min(curve["speedups"][1], 2.0)
     head = '[[type]]\nname = "a"\narrival_rate_per_s = 0.001\nmean_size_s = 100\nwidths = [1, 2]\n'
     path.write_text(f"{head}speedups = [1, {speedup}]\n")
-    assert load_types(path, 4.0)
+    assert parse_types(path.read_text(), str(path), 4.0)
     with pytest.raises(InputError, match="from 1 to 2"):
         trials.scaling(ticking("a"), meter, QUICK, [1, 4])
 

@@ -28,7 +28,7 @@ def compare(
     cluster: options.ClusterOption = "16x4",
     rent: options.RentOption = None,
     profiles: options.ProfilesOption = None,
-    applications: options.ApplicationsOption = None,
+    training: options.TrainingOption = None,
     services: options.ServicesOption = None,
     round_s: options.RoundOption = None,
     seed: options.SeedOption = 0,
@@ -36,6 +36,9 @@ def compare(
     format: options.FormatOption = None,
     skip_bad_rows: options.SkipOption = False,
     no_wrap: options.NoWrapOption = False,
+    throughputs: options.ThroughputsOption = None,
+    drop_too_wide: options.DropOption = False,
+    split: options.SplitOption = None,
     variability: options.VariabilityOption = None,
     true_variability: options.TrueVariabilityOption = None,
     slow: options.SlowOption = None,
@@ -67,7 +70,9 @@ def compare(
 
     policies = policy or list(DEFAULT_POLICIES)
     report = options.Report.at(out)
-    read = options.read_trace(trace, format=format, skip_bad_rows=skip_bad_rows, wrap=not no_wrap, jobs=jobs)
+    read = options.read_trace(
+        trace, format=format, skip_bad_rows=skip_bad_rows, wrap=not no_wrap, jobs=jobs, throughputs=throughputs
+    )
     with progress_bar(f"comparing {len(policies)} policies") as progress:
         results = api.compare(
             policies,
@@ -77,7 +82,7 @@ def compare(
             progress=progress,
             rent=rent,
             profiles=profiles,
-            applications=applications,
+            training=training,
             services=services,
             round_s=round_s,
             variability=variability,
@@ -93,6 +98,9 @@ def compare(
             restart_s=restart_s,
             mtbf_h=mtbf_h,
             repair_h=repair_h,
+            drop_too_wide=drop_too_wide,
+            split=split,
+            record=out is not None,
         )
     options.say_notes(results, read)
     named = dict(zip(policies, results, strict=True))
@@ -102,4 +110,6 @@ def compare(
     else:
         console = stdout_console()
         console.print(tables.comparison(named, console))
+        if split is not None:
+            console.print(tables.by_part(named, split))
     report.write(results, policies, ctx.obj)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fairlead.cli.console import say
 from fairlead.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,8 +18,8 @@ HomeOption = Annotated[
     Path | None,
     typer.Option("--home", metavar="DIR", help="The controller's folder. Default: FAIRLEAD_HOME, else ~/.fairlead."),
 ]
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Its number, or its name where only one has it.")]
-JobsArgument = Annotated[list[str], typer.Argument(metavar="JOB...", help="Numbers, or names.")]
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Its number, or its name if no other job has it.")]
+JobsArgument = Annotated[list[str], typer.Argument(metavar="JOB...", help="Numbers or names of jobs.")]
 ACTIVE = "waiting,held,backing-off,running"
 _RECENT = 1000
 """Jobs that are over are looked for by name among the last so many."""
@@ -25,8 +27,10 @@ _RECENT = 1000
 
 def connect(home: Path | None) -> Client:
     """The controller of that folder; else the one that FAIRLEAD_URL names, else that of the usual folder."""
-    from fairlead.live.client import Client, ControllerUnreachableError, default_client
+    from fairlead.live.client import Client, default_client
+    from fairlead.live.connection import ControllerUnreachableError
 
+    _note_unknown_variable()
     if home is None:
         return default_client()
     from fairlead.live.home import Home, home_folder, read
@@ -37,6 +41,18 @@ def connect(home: Path | None) -> Client:
         hint = "start one with: fairlead up --fake-gpus 8"
         raise ControllerUnreachableError(f"no controller answers at {folder.path}", hint=hint)
     return Client(url, read(folder.token))
+
+
+def _note_unknown_variable() -> None:
+    """A mistyped FAIRLEAD_URL would have another controller asked than the one that is meant."""
+    from fairlead.live.environment_variables import PREFIX, READ, unknown
+
+    others = [name for name in os.environ if name.startswith(PREFIX) and name not in READ]
+    if others and unknown(others, ()):
+        from fairlead.live.config import VARIABLES
+
+        if error := unknown(others, VARIABLES):
+            say("note", f"{error.message}; {error.hint}")
 
 
 def job_number(client: Client, text: str) -> int:

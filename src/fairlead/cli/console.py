@@ -1,11 +1,18 @@
-"""What goes where: results to stdout, everything for people to stderr."""
+"""What goes where: results to stdout, everything for people to stderr.
+
+All that a terminal gets to see passes through here, so here it is made harmless: see `fairlead.printable`. JSON does
+not pass: it escapes what it must by itself, and programs want it exact.
+"""
 
 from __future__ import annotations
 
+import codecs
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
+
+from fairlead.printable import printable_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,19 +24,41 @@ _STYLES = {"error": "bold red", "hint": "cyan", "note": "yellow", "report": "gre
 
 def say(kind: Literal["error", "hint", "note", "report", "wrote"], message: str) -> None:
     """One line to stderr, `kind: message`."""
-    from rich.console import Console
     from rich.text import Text
 
     line = Text.assemble((f"{kind}:", _STYLES[kind]), " ", message)
-    Console(stderr=True, highlight=False).print(line, soft_wrap=True)
+    _console(stderr=True).print(line, soft_wrap=True)
 
 
 def stdout_console() -> Console:
     """Where a table is printed."""
-    from rich.console import Console
+    console = _console()
+    return console if console.is_terminal else _console(width=max(console.width, _PIPE_WIDTH))
 
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=max(console.width, _PIPE_WIDTH))
+
+def _console(**options: Any) -> Console:
+    """One that obeys nothing in the texts that it prints: no markup, no control characters."""
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class Harmless(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for text, style, control in super().render(renderable, options):
+                yield Segment(text if control else printable_lines(text), style, control)
+
+    return Harmless(highlight=False, markup=False, **options)
+
+
+def print_log(pieces: Iterable[bytes], *, raw: bool = False) -> None:
+    """What a job wrote, piece by piece: as it is where no terminal reads it or `raw` is wanted, else harmless."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    is_plain = raw or not sys.stdout.isatty()
+    for piece in pieces:
+        if is_plain:
+            sys.stdout.buffer.write(piece)
+        else:
+            sys.stdout.write(printable_lines(decoder.decode(piece)))
+        sys.stdout.flush()
 
 
 def print_json(value: Mapping[str, Any]) -> None:
@@ -45,7 +74,6 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
@@ -55,7 +83,7 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None] | None]:
         TextColumn("jobs"),
         TimeElapsedColumn(),
     )
-    bar = Progress(*columns, console=Console(stderr=True))
+    bar = Progress(*columns, console=_console(stderr=True))
     line = bar.add_task(title, total=None)
 
     def report(done: int, total: int) -> None:

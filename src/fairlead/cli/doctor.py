@@ -1,4 +1,4 @@
-"""`fairlead doctor`: what this machine has, what works, and what is missing."""
+"""`fairlead doctor`: what this machine has, what works, what is missing, and how to add it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ _WORDS = {True: ("yes", "green"), False: ("no", "red"), None: ("?", "yellow")}
 
 
 def doctor(
-    try_mps: Annotated[
-        bool, typer.Option("--try-mps/--no-try-mps", help="Start an MPS daemon of its own for a moment, and end it.")
-    ] = True,
+    try_mps: Annotated[bool, typer.Option("--try-mps/--no-try-mps", help="Try MPS: start a daemon and end it.")] = True,
     json: options.JsonOption = False,
 ) -> None:
-    """Say what this machine has for running jobs on GPUs, what works, and what each missing piece costs."""
+    """Check what this machine has for running jobs on GPUs, and say how to add what is missing."""
     from dataclasses import asdict
 
     from rich.text import Text
@@ -36,3 +34,5 @@ def doctor(
         costs = f"; without it {one.costs}" if one.costs else ""
         line = Text.assemble((f"{word:<4}", colour), f"{one.name:<{widest}}  {one.found}", (costs, "dim"))
         console.print(line, soft_wrap=True)
+        if one.fix:
+            console.print(Text.assemble(" " * (widest + 6), ("to add it: ", "cyan"), one.fix), soft_wrap=True)

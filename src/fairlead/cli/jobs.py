@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fairlead.cli.connect import ACTIVE, HomeOption, JobArgument, JobsArgument, connect, job_number
-from fairlead.cli.console import print_json, say, stdout_console
+from fairlead.cli.console import print_json, print_log, say, stdout_console
 from fairlead.cli.options import JsonOption
 from fairlead.errors import InputError
 
@@ -27,13 +26,14 @@ _ORDER = ("running", "waiting", "backing-off", "held", "finished", "parked", "ca
 
 
 def jobs(
-    all_: Annotated[bool, typer.Option("--all", help="Also those that are over.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Include jobs that are over.")] = False,
     state: Annotated[
-        str | None, typer.Option("--state", metavar="STATE,...", help="Only these: waiting, running, parked, ...")
+        str | None,
+        typer.Option("--state", metavar="STATE,...", help="Only jobs in these states: waiting, running, parked, ..."),
     ] = None,
-    user: Annotated[str | None, typer.Option("--user", help="Only this user's.")] = None,
-    most: Annotated[int, typer.Option("--most", min=1, help="The newest so many.")] = _MOST,
-    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until Ctrl-C.")] = False,
+    user: Annotated[str | None, typer.Option("--user", help="Only jobs of this user.")] = None,
+    most: Annotated[int, typer.Option("--most", min=1, help="Only the newest N.")] = _MOST,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
     home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -78,7 +78,7 @@ def _watch(look: Callable[[], list[dict[str, Any]]]) -> None:
 
 
 def status(job: JobArgument, home: HomeOption = None, json: JsonOption = False) -> None:
-    """Show all about one job."""
+    """Show everything about one job."""
     with connect(home) as client:
         found = client.job(job_number(client, job))
     if json:
@@ -91,38 +91,40 @@ def status(job: JobArgument, home: HomeOption = None, json: JsonOption = False) 
 
 def logs(
     job: JobArgument,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Until it is over.")] = False,
-    stderr: Annotated[bool, typer.Option("--stderr", help="What it wrote to stderr.")] = False,
-    attempt: Annotated[int | None, typer.Option("--attempt", min=1, help="Default: the last.")] = None,
-    tail: Annotated[int | None, typer.Option("--tail", min=0, help="Only the last so many lines.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job is over.")] = False,
+    stderr: Annotated[bool, typer.Option("--stderr", help="Print stderr instead of stdout.")] = False,
+    attempt: Annotated[int | None, typer.Option("--attempt", min=1, help="Which attempt. Default: the last.")] = None,
+    tail: Annotated[int | None, typer.Option("--tail", min=0, help="Only the last N lines.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Do not hide control characters from the terminal.")] = False,
     home: HomeOption = None,
 ) -> None:
-    """Print what a job wrote."""
+    """Print the output of a job. On a terminal control characters are shown, not obeyed."""
     offset = 0 if tail is None else -min(max(tail * _LINE_BYTES, 8192), _WINDOW_BYTES)
     with connect(home) as client:
         number = job_number(client, job)
         stream = "stderr" if stderr else "stdout"
         pieces = client.log(number, stream=stream, attempt=attempt, offset=offset, follow=follow)
-        for count, piece in enumerate(pieces):
-            shown = (
-                piece if tail is None or count else b"".join(piece.splitlines(keepends=True)[-tail:] if tail else ())
-            )
-            sys.stdout.buffer.write(shown)
-            sys.stdout.flush()
+        print_log(pieces if tail is None else _from_last_lines(pieces, tail), raw=raw)
+
+
+def _from_last_lines(pieces: Iterable[bytes], tail: int) -> Iterator[bytes]:
+    """The last lines of the first piece, and the others whole."""
+    for count, piece in enumerate(pieces):
+        yield piece if count else b"".join(piece.splitlines(keepends=True)[-tail:] if tail else ())
 
 
 def cancel(job: JobsArgument, home: HomeOption = None, json: JsonOption = False) -> None:
-    """End jobs, wherever they are."""
+    """Cancel jobs, waiting or running."""
     _wish("cancel", job, home, json)
 
 
 def hold(job: JobsArgument, home: HomeOption = None, json: JsonOption = False) -> None:
-    """Take jobs off their GPUs, or out of the queue, until they are released."""
+    """Hold jobs: stop them, or take them out of the queue, until you release them."""
     _wish("hold", job, home, json)
 
 
 def release(job: JobsArgument, home: HomeOption = None, json: JsonOption = False) -> None:
-    """Let jobs that are held, back off or are parked wait for GPUs again."""
+    """Put held, parked or backing-off jobs into the queue again."""
     _wish("release", job, home, json)
 
 

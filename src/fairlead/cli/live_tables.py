@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fairlead.printable import printable, printable_lines
 from fairlead.report import units
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ STATE_STYLES = {
     "running": "green", "waiting": "yellow", "held": "dim", "backing-off": "magenta",
     "finished": "cyan", "parked": "bold red", "cancelled": "dim",
 }  # fmt: skip
+_DEADLINES = {"missed": "deadline missed", "at-risk": "deadline at risk"}
 _WHOLE_S = 120
 """Shorter times are told in whole seconds."""
 _HEIGHTS, _WIDTHS = " ▁▂▃▄▅▆▇█", " ▏▎▍▌▋▊▉█"
@@ -26,7 +28,7 @@ _MANY_GPUS = 16
 
 
 def job_table(jobs: Iterable[Shown], now_s: float | None = None) -> Table:
-    """One line per job."""
+    """A table with one line for each job."""
     from rich.text import Text
 
     now_s = time.time() if now_s is None else now_s
@@ -38,7 +40,8 @@ def job_table(jobs: Iterable[Shown], now_s: float | None = None) -> Table:
     table.add_column("where, or why not", overflow="fold")
     for job in jobs:
         state = Text(_state(job), style=STATE_STYLES.get(job["state"], ""))
-        name, user, about = Text(job["name"] or ""), Text(job["user"] or ""), Text(_about(job))
+        name, user = (Text(printable(said)) for said in (job["name"] or "", job["user"] or ""))
+        about = _about_text(job)
         table.add_row(str(job["id"]), name, user, state, _width(job), _epochs(job), _since(job, now_s), about)
     return table
 
@@ -52,6 +55,7 @@ def job_page(job: Shown) -> Table:
     table.add_column(overflow="fold")
     for title, text in _facts(job):
         if text:
+            text = printable_lines(text)  # before the table measures it
             table.add_row(title, Text(text, style=STATE_STYLES.get(job["state"], "") if title == "state" else ""))
     return table
 
@@ -70,20 +74,21 @@ def gpu_table(nodes: Sequence[Shown]) -> Table:
     table.add_column("power", no_wrap=True, justify="right")
     table.add_column("jobs", overflow="fold")
     for node, gpu in gpus:
-        jobs = Text(", ".join(_who(job) for job in gpu["jobs"]))
+        jobs = Text(printable(", ".join(_who(job) for job in gpu["jobs"])))
         bar = _bar(gpu["utilisation_frac"])
-        power, memory = units.text(gpu["power_w"], units.power), _memory(gpu)
+        power, memory = units.text(gpu["power_w"], units.power), _recovery(gpu)
         table.add_row(gpu["name"], gpu["model"], _gpu_state(node, gpu), bar, memory, power, jobs)
     return table
 
 
 def event_text(event: Shown) -> Text:
-    """One line."""
+    """An event as one line: when, what, whom it is about and why."""
     from rich.text import Text
 
     clock = time.strftime("%H:%M:%S", time.localtime(event["at_s"]))
     who = f"job {event['job_id']}" if event["job_id"] is not None else event["node"] or ""
-    about = f"  {event['about']}" if event["about"] and event["about"] != event["what"] else ""
+    said = printable(event["about"] or "")  # on this line, so that a job's words cannot look like another event
+    about = f"  {said}" if said and said != event["what"] else ""
     style = STATE_STYLES.get(event["what"], "")
     return Text.assemble((clock, "dim"), "  ", f"{who:<8}", "  ", (event["what"], style), about)
 
@@ -114,6 +119,8 @@ def _state(job: Shown) -> str:
 
 
 def _width(job: Shown) -> str:
+    if job.get("gpu_frac", 1.0) < 1.0:
+        return f"{job['gpu_frac']:g}"
     if job["min_gpus"] == job["max_gpus"]:
         return str(job["gpus"])
     now = f"{len(job['placement'])} of " if job["placement"] else ""
@@ -143,6 +150,29 @@ def _about(job: Shown) -> str:
     return f"{job['reason'] or ''}{code}"
 
 
+def _about_text(job: Shown) -> Text:
+    """With a word on its deadline, where there is something to say."""
+    from rich.text import Text
+
+    word = _DEADLINES.get(job["deadline_state"] or "", "")
+    about = printable(_about(job))
+    return Text.assemble(about, "; " if about and word else "", (word, "bold red"))
+
+
+def _deadline(job: Shown) -> str:
+    if not job["deadline_s"]:
+        return ""
+    word = _DEADLINES.get(job["deadline_state"] or "", job["deadline_state"] or "")
+    return f"{units.duration(job['deadline_s'])}, until {_moment(job['deadline_at_s'])}{f': {word}' if word else ''}"
+
+
+def _energy(job: Shown) -> str:
+    if job["energy_j"] is None:
+        return ""
+    until = f" up to {_moment(job['energy_at_s'])}" if job["energy_at_s"] is not None else ""
+    return f"{units.energy(job['energy_j'])}{until}{' (made up, as its GPUs are)' if job['is_fake'] else ''}"
+
+
 def _facts(job: Shown) -> Iterable[tuple[str, str]]:
     yield "job", f"{job['id']}  {job['name']}"
     yield "user", str(job["user"] or "")
@@ -152,13 +182,13 @@ def _facts(job: Shown) -> Iterable[tuple[str, str]]:
     yield "GPUs", _width(job) + (f", {units.digits(job['memory_mib'])} MiB each" if job["memory_mib"] else "")
     yield "profile", str(job["profile"] or "")
     yield "priority", str(job["priority"] or "")
-    for title in ("deadline", "estimate", "slo"):
+    yield "deadline", _deadline(job)
+    for title in ("estimate", "slo"):
         yield title, units.duration(job[f"{title}_s"]) if job[f"{title}_s"] else ""
     yield "epochs", _epochs(job) if job["epochs_done"] is not None else ""
     yield "an epoch", units.duration(job["epoch_s"]) if job["epoch_s"] else ""
     yield "loss", f"{job['loss']:.4g}" if job["loss"] is not None else ""
-    fake = " (made up, as its GPUs are)" if job["is_fake"] else ""
-    yield "energy", units.energy(job["energy_j"]) + fake if job["energy_j"] is not None else ""
+    yield "energy", _energy(job)
     for title in ("submitted", "started", "ended"):
         yield title, _moment(job[f"{title}_at_s"])
     for one in job.get("attempts") or ():
@@ -196,7 +226,7 @@ def _node_table(nodes: Sequence[Shown]) -> Table:
         jobs = dict.fromkeys(_who(job) for gpu in node["gpus"] for job in gpu["jobs"])
         drained = sum(gpu["is_drained"] for gpu in node["gpus"])
         state = f"{node['state']}, {drained} drained" if drained else node["state"]
-        table.add_row(node["name"], state, Text(f"▕{cells}▏", style="green"), power, Text(", ".join(jobs)))
+        table.add_row(node["name"], state, Text(f"▕{cells}▏", style="green"), power, Text(printable(", ".join(jobs))))
     return table
 
 
@@ -226,6 +256,6 @@ def _cell(frac: float | None) -> str:
     return "·" if frac is None else _HEIGHTS[round(min(max(frac, 0.0), 1.0) * 8)]
 
 
-def _memory(gpu: Shown) -> str:
+def _recovery(gpu: Shown) -> str:
     used, room = gpu["memory_used_mib"], gpu["memory_mib"]
     return f"{'–' if used is None else f'{used / 1024:.0f}'} / {room / 1024:.0f} GiB"

@@ -6,6 +6,7 @@ traceback is only ever a bug of ours.
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import sys
@@ -15,20 +16,26 @@ import typer
 from typer.core import TyperGroup
 
 from fairlead.cli import (
+    audit,
+    backup,
     compare,
     configuration,
     demo,
     doctor,
     explain,
     history,
+    install_service,
     jobs,
     live,
     measure,
+    node,
     nodes,
+    page,
     policies,
     predictor,
     reproduce,
     simulate,
+    steer,
     submit,
     tokens,
     top,
@@ -37,7 +44,13 @@ from fairlead.cli import (
     widths,
 )
 from fairlead.cli.console import say
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, InputError
+
+_MISTAKES = frozenset({
+    errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL,
+    errno.EEXIST, errno.EROFS,
+})  # fmt: skip
+"""What is wrong with a path that somebody gave; a full disk, say, is nobody's mistake."""
 
 
 class Group(TyperGroup):
@@ -51,7 +64,7 @@ class Group(TyperGroup):
         return context
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
+        """Run the command, and turn Fairlead's errors into words and an exit status."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()  # a closed pipe should be noticed here, not at exit
@@ -69,7 +82,8 @@ class Group(TyperGroup):
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             say("error", f"{where}{error.strerror or error}")
-            raise typer.Exit(1) from error
+            is_mistake = error.filename is not None and error.errno in _MISTAKES
+            raise typer.Exit(InputError.exit_code if is_mistake else 1) from error
         return result
 
 
@@ -97,13 +111,20 @@ app.command("cancel", rich_help_panel=_JOBS)(jobs.cancel)
 app.command("hold", rich_help_panel=_JOBS)(jobs.hold)
 app.command("release", rich_help_panel=_JOBS)(jobs.release)
 app.command("top", rich_help_panel=_JOBS)(top.top)
+app.command("page", rich_help_panel=_JOBS)(page.page)
 
 app.command("demo", rich_help_panel=_CLUSTER)(demo.demo)
 app.command("up", rich_help_panel=_CLUSTER)(live.up)
+app.command("steer", rich_help_panel=_CLUSTER)(steer.steer)
 app.command("down", rich_help_panel=_CLUSTER)(live.down)
+app.command("install-service", rich_help_panel=_CLUSTER)(install_service.install_service)
+app.command("backup", rich_help_panel=_CLUSTER)(backup.backup)
+app.command("restore", rich_help_panel=_CLUSTER)(backup.restore)
 app.add_typer(nodes.app, name="nodes", rich_help_panel=_CLUSTER)
+app.add_typer(node.app, name="node", rich_help_panel=_CLUSTER)
 app.command("events", rich_help_panel=_CLUSTER)(nodes.events)
 app.add_typer(tokens.app, name="token", rich_help_panel=_CLUSTER)
+app.command("audit", rich_help_panel=_CLUSTER)(audit.audit)
 app.add_typer(configuration.app, name="config", rich_help_panel=_CLUSTER)
 app.command("doctor", rich_help_panel=_CLUSTER)(doctor.doctor)
 

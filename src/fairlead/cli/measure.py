@@ -74,7 +74,7 @@ def variability(
     sensitivity: Annotated[
         str, typer.Option(help="How much each class feels all this.", rich_help_panel=_INVENT)
     ] = "1,0.3,0.3,0.05",
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of all that is random.", rich_help_panel=_INVENT)] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.", rich_help_panel=_INVENT)] = 0,
     json: options.JsonOption = False,
 ) -> None:
     """Make a variability profile from measurements, from this machine or from chance, or say what is in one."""
@@ -180,7 +180,7 @@ def _modes(imports: object, synthetic: object, describe: object, here: object) -
 
 def _measure_here(out: Path, repeats: int, app_class: list[str] | None) -> tuple[list[Path], list[str]]:
     from fairlead.measure.on_gpu.variability import CLASSES, measure_here
-    from fairlead.node.nvml import NvmlMeter
+    from fairlead.node.gpu.nvml import NvmlMeter
 
     runs = measure_here(NvmlMeter().gpus, out, repeats)
     say("wrote", f"{runs} (every repeat)")

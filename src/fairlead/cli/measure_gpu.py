@@ -72,7 +72,7 @@ def colocation(
     from tempfile import TemporaryDirectory
 
     from fairlead.measure.on_gpu import trials
-    from fairlead.node.mps import MpsDaemon
+    from fairlead.node.mps.daemon import MpsDaemon
 
     _expect_folder(out)
     meter, uuid = _meter(gpu)
@@ -146,7 +146,7 @@ def _profiles(out: Path, known: list[Profile]) -> Path:
 
 
 def _meter(gpu: int) -> tuple[Any, str]:
-    from fairlead.node.nvml import NvmlMeter
+    from fairlead.node.gpu.nvml import NvmlMeter
 
     meter = NvmlMeter()
     if gpu >= len(meter.gpus):

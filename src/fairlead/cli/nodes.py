@@ -19,7 +19,7 @@ _LAST = 50
 
 @app.callback()
 def nodes(context: typer.Context, home: HomeOption = None, json: JsonOption = False) -> None:
-    """Show nodes and GPUs, and who is on them; `drain` and `resume` take them out of use, and back."""
+    """Show nodes and GPUs, and who is on them; `drain`, `resume` and `enable` take them out of use, and back."""
     if context.invoked_subcommand is not None:
         return
     with connect(home) as client:
@@ -36,7 +36,7 @@ def nodes(context: typer.Context, home: HomeOption = None, json: JsonOption = Fa
 
 @app.command("drain")
 def drain(name: NodeArgument, home: HomeOption = None, json: JsonOption = False) -> None:
-    """A node, or one GPU, takes no new jobs; those that are there may finish."""
+    """Drain a node or a GPU: it takes no new jobs, and running ones may finish."""
     with connect(home) as client:
         found = client.drain(name)
     _print_drained(found, json)
@@ -44,10 +44,23 @@ def drain(name: NodeArgument, home: HomeOption = None, json: JsonOption = False)
 
 @app.command("resume")
 def resume(name: NodeArgument, home: HomeOption = None, json: JsonOption = False) -> None:
-    """It takes jobs again."""
+    """Let a drained node or GPU take jobs again."""
     with connect(home) as client:
         found = client.resume(name)
     _print_drained(found, json)
+
+
+@app.command("enable")
+def enable(name: NodeArgument, home: HomeOption = None, json: JsonOption = False) -> None:
+    """Enable GPUs that their guards have disabled. Find out first why they were."""
+    with connect(home) as client:
+        found = client.enable(name)
+    if json:
+        print_json(found)
+    elif found["gpus"]:
+        say("note", f"{', '.join(found['gpus'])}: in the pool again")
+    else:
+        say("note", f"{name}: no guard had disabled it")
 
 
 def _print_drained(found: dict[str, object], json: bool) -> None:
@@ -59,12 +72,12 @@ def _print_drained(found: dict[str, object], json: bool) -> None:
 
 def events(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more, until Ctrl-C.")] = False,
-    job: Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only of this job.")] = None,
-    last: Annotated[int, typer.Option("--last", min=0, max=1000, help="Begin with the last so many.")] = _LAST,
+    job: Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only events of this job.")] = None,
+    last: Annotated[int, typer.Option("--last", min=0, max=1000, help="Start with the last N events.")] = _LAST,
     home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Print what happened on the cluster: the last events, or also those to come, one JSON object each."""
+    """Print the last events of the cluster, and with --follow the next ones; --json prints one object per line."""
     from fairlead.cli.live_tables import event_text
 
     console = stdout_console()

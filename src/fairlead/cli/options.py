@@ -30,7 +30,7 @@ TraceOption = Annotated[
 ]
 FormatOption = Annotated[
     str | None,
-    typer.Option("--format", help="The trace's format, where its content does not tell.", rich_help_panel=_INPUT),
+    typer.Option("--format", help="The trace's format, if it cannot be found by content.", rich_help_panel=_INPUT),
 ]
 SkipOption = Annotated[
     bool, typer.Option("--skip-bad-rows", help="Leave out bad rows and count them.", rich_help_panel=_INPUT)
@@ -42,6 +42,29 @@ NoWrapOption = Annotated[
         help="End a Sia-Philly trace with its last row, instead of repeating it until the measured jobs are done.",
         rich_help_panel=_INPUT,
     ),
+]
+ThroughputsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--throughputs",
+        metavar="FILE[:GPU]",
+        help="Steps per second of job types, for a Gavel trace: simulation_throughputs.json, of v100 unless said.",
+        rich_help_panel=_INPUT,
+    ),
+]
+SplitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--split",
+        metavar="COLUMN",
+        help="A cluster for each vc (or user, group, model, kind): results per part and together. --cluster is then "
+        "the same for each, or a csv with a row per part: its name, and a shape or a number of nodes.",
+        rich_help_panel=_INPUT,
+    ),
+]
+DropOption = Annotated[
+    bool,
+    typer.Option("--drop-too-wide", help="Leave out jobs that can never fit on the cluster.", rich_help_panel=_INPUT),
 ]
 JobsOption = Annotated[
     int | None, typer.Option("--jobs", min=1, help="Only the first jobs of the trace.", rich_help_panel=_INPUT)
@@ -64,16 +87,16 @@ ProfilesOption = Annotated[
     typer.Option(
         "--profiles",
         metavar="FILE",
-        help="What is known of applications: a TOML file, as `fairlead measure colocation` writes one.",
+        help="Profiles, what jobs are like: a TOML file, as `fairlead measure colocation` writes one.",
         rich_help_panel=_INPUT,
     ),
 ]
-ApplicationsOption = Annotated[
+TrainingOption = Annotated[
     Path | None,
     typer.Option(
-        "--applications",
+        "--training",
         metavar="DIR|FILE",
-        help="How applications train, epoch by epoch: Pollux's measurements, or a csv of goodputs.",
+        help="How jobs of each profile train, epoch by epoch: Pollux's measurements, or a csv of goodputs.",
         rich_help_panel=_INPUT,
     ),
 ]
@@ -88,9 +111,9 @@ ServicesOption = Annotated[
 ]
 RoundOption = Annotated[
     float | None,
-    typer.Option("--round-s", help="Decide every so many seconds, not at every event.", rich_help_panel=_INPUT),
+    typer.Option("--round-s", help="Decide every N seconds, not at every event.", rich_help_panel=_INPUT),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Of all that is random.", rich_help_panel=_INPUT)]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.", rich_help_panel=_INPUT)]
 VariabilityOption = Annotated[
     Path | None,
     typer.Option("--variability", metavar="FILE", help="How slow each GPU is, per class.", rich_help_panel=_WORLD),
@@ -180,7 +203,7 @@ CarbonOption = Annotated[
         rich_help_panel=_WORLD,
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout instead of a table.", rich_help_panel=_OUTPUT)]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.", rich_help_panel=_OUTPUT)]
 OutOption = Annotated[
     Path | None,
     typer.Option(
@@ -209,16 +232,18 @@ def read_trace(
     skip_bad_rows: bool = False,
     wrap: bool = True,
     jobs: int | None = None,
+    throughputs: str | None = None,
 ) -> Trace:
     """The trace that the options name; what its reader wants to be known goes to stderr."""
     from fairlead import traces
 
     if path is None:
-        if format is not None:
-            raise InputError(f"--format {format} says how to read a trace, but there is no --trace")
+        for option, value in (("--format", format), ("--throughputs", throughputs)):
+            if value is not None:
+                raise InputError(f"{option} {value} says how to read a trace, but there is no --trace")
         trace = traces.builtin_demo()
     else:
-        trace = traces.load(path, format=format, skip_bad_rows=skip_bad_rows, wrap=wrap)
+        trace = traces.load(path, format=format, skip_bad_rows=skip_bad_rows, wrap=wrap, throughputs=throughputs)
     for note in trace.notes:
         say("note", note)
     return trace if jobs is None else trace.head(jobs)

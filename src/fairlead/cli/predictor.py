@@ -28,7 +28,7 @@ SyntheticOption = Annotated[
 GpuModelOption = Annotated[
     str | None, typer.Option("--gpu-model", help="Which pairs, where the file has several GPU models.")
 ]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Of all that is random.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
 
 
 @app.command("train")
@@ -66,9 +66,9 @@ def evaluate(
     pairs: PairsOption = None,
     synthetic: SyntheticOption = None,
     gpu_model: GpuModelOption = None,
-    model: Annotated[
+    predictor: Annotated[
         Path | None,
-        typer.Option("--model", metavar="FILE", help="A trained predictor, on all of the pairs. Else every method."),
+        typer.Option("--predictor", metavar="FILE", help="A trained one, on all of the pairs. Else every method."),
     ] = None,
     seed: SeedOption = 0,
     json: options.JsonOption = False,
@@ -77,18 +77,18 @@ def evaluate(
     from fairlead.measure import predictor as measure
 
     table = _table(pairs, synthetic, seed)
-    if model is None:
+    if predictor is None:
         table = table.of(gpu_model)
         _show(_about(table), measure.evaluate(table, seed=seed), json)
         return
     from fairlead.model.predictor import load_predictor
 
-    trained = load_predictor(model)
+    trained = load_predictor(predictor)
     table = table.of(gpu_model or (trained.gpu_model if len(table.gpu_models) > 1 else None))
     if trained.gpu_model.lower() != table.gpu_models[0].lower():
-        say("note", f"{model} was trained for {trained.gpu_model}, the pairs are of {table.gpu_models[0]}")
+        say("note", f"{predictor} was trained for {trained.gpu_model}, the pairs are of {table.gpu_models[0]}")
     say("note", "nothing is held out: the figures are honest only for pairs that it was not trained on")
-    _show({**_about(table), "model": model}, [measure.evaluate_trained(trained, table)], json)
+    _show({**_about(table), "predictor": predictor}, [measure.evaluate_trained(trained, table)], json)
 
 
 def _table(pairs: Path | None, synthetic: int | None, seed: int) -> Pairs:

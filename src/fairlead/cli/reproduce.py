@@ -12,20 +12,20 @@ from fairlead.cli.console import print_json, progress_bar, say, stdout_console
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="The paper: boa, eaco, muxflow or pal.")],
+    paper: Annotated[str, typer.Argument(help="The paper: boa, eaco, fgd, muxflow or pal.")],
     data: Annotated[
         Path | None,
         typer.Option("--data", metavar="DIR", help="The folder of public data. Without it, synthetic data is made."),
     ] = None,
     json: options.JsonOption = False,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Write claims.json and the plots as PNG.")
+        Path | None, typer.Option("--out", metavar="DIR", help="Write report.html, claims.json and the plots as PNG.")
     ] = None,
 ) -> None:
     """Run a paper's comparison and put its figures beside ours."""
     from fairlead.report import claims_table
-    from fairlead.report.reproduce import reproduce as run
     from fairlead.report.write import prepare, write_reproduction
+    from fairlead.reproduce import reproduce as run
 
     if out is not None:
         prepare(out)

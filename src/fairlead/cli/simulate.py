@@ -25,7 +25,7 @@ def simulate(
     ] = "fifo",
     rent: options.RentOption = None,
     profiles: options.ProfilesOption = None,
-    applications: options.ApplicationsOption = None,
+    training: options.TrainingOption = None,
     services: options.ServicesOption = None,
     round_s: options.RoundOption = None,
     seed: options.SeedOption = 0,
@@ -33,6 +33,9 @@ def simulate(
     format: options.FormatOption = None,
     skip_bad_rows: options.SkipOption = False,
     no_wrap: options.NoWrapOption = False,
+    throughputs: options.ThroughputsOption = None,
+    drop_too_wide: options.DropOption = False,
+    split: options.SplitOption = None,
     variability: options.VariabilityOption = None,
     true_variability: options.TrueVariabilityOption = None,
     slow: options.SlowOption = None,
@@ -63,7 +66,9 @@ def simulate(
     from fairlead.report.write import summary_of
 
     report = options.Report.at(out)
-    read = options.read_trace(trace, format=format, skip_bad_rows=skip_bad_rows, wrap=not no_wrap, jobs=jobs)
+    read = options.read_trace(
+        trace, format=format, skip_bad_rows=skip_bad_rows, wrap=not no_wrap, jobs=jobs, throughputs=throughputs
+    )
     with progress_bar("simulating") as progress:
         result = api.simulate(
             read,
@@ -71,7 +76,7 @@ def simulate(
             policy,
             rent=rent,
             profiles=profiles,
-            applications=applications,
+            training=training,
             services=services,
             round_s=round_s,
             variability=variability,
@@ -87,13 +92,19 @@ def simulate(
             restart_s=restart_s,
             mtbf_h=mtbf_h,
             repair_h=repair_h,
+            drop_too_wide=drop_too_wide,
+            split=split,
+            record=out is not None,
             progress=progress,
         )
+    if save_history is not None:
+        api.save_history(result, save_history)
     options.say_notes([result], read)
     if json:
         print_json({**summary_of(result), "skipped_rows": read.skipped_rows})
     else:
-        stdout_console().print(tables.one_run(result))
+        console = stdout_console()
+        console.print(tables.one_run(result))
+        if result.parts:
+            console.print(tables.comparison(result.parts, console, of=split or "part"))
     report.write([result], [policy], ctx.obj)
-    if save_history is not None:
-        api.save_history(result, save_history)

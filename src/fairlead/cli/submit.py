@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +17,7 @@ from fairlead.errors import InputError
 
 if TYPE_CHECKING:
     from fairlead.live.client import Client
-    from fairlead.live.request import JobRequest
+    from fairlead.live.jobs.request import JobRequest
 
 _NEEDS, _WISHES, _RUN = "What it needs", "What it is worth", "How it runs"
 _FILES = (".toml", ".yaml", ".yml")
@@ -28,64 +29,106 @@ def submit(
     words: Annotated[
         list[str], typer.Argument(metavar="[--] COMMAND... | FILE", help="A command, or a job file (.toml, .yaml).")
     ],
-    gpus: Annotated[int | None, typer.Option("--gpus", "-g", help="Default: 1.", rich_help_panel=_NEEDS)] = None,
+    gpus: Annotated[
+        float | None,
+        typer.Option("--gpus", "-g", help="GPUs to ask for; 0.3 is a part of one. Default: 1.", rich_help_panel=_NEEDS),
+    ] = None,
     min_gpus: Annotated[
-        int | None, typer.Option("--min-gpus", help="It can run on fewer, too.", rich_help_panel=_NEEDS)
+        int | None, typer.Option("--min-gpus", help="The fewest GPUs it can run on.", rich_help_panel=_NEEDS)
     ] = None,
     max_gpus: Annotated[
-        int | None, typer.Option("--max-gpus", help="It can use more, too.", rich_help_panel=_NEEDS)
+        int | None, typer.Option("--max-gpus", help="The most GPUs it can use.", rich_help_panel=_NEEDS)
     ] = None,
     mem: Annotated[
-        str | None, typer.Option("--mem", metavar="SIZE", help="On each GPU: 20GiB.", rich_help_panel=_NEEDS)
+        str | None, typer.Option("--mem", metavar="SIZE", help="Memory on each GPU: 20GiB.", rich_help_panel=_NEEDS)
     ] = None,
     profile: Annotated[
-        str | None, typer.Option("--profile", metavar="NAME", help="What it is like: resnet50.", rich_help_panel=_NEEDS)
+        str | None,
+        typer.Option(
+            "--profile", metavar="NAME", help="The profile that describes it: resnet50.", rich_help_panel=_NEEDS
+        ),
     ] = None,
     deadline: Annotated[
-        str | None, typer.Option("--deadline", metavar="TIME", help="From now on: 6h.", rich_help_panel=_WISHES)
+        str | None,
+        typer.Option(
+            "--deadline", metavar="TIME", help="When it should be done, from now: 6h.", rich_help_panel=_WISHES
+        ),
     ] = None,
     estimate: Annotated[
         str | None,
-        typer.Option("--estimate", metavar="TIME", help="How long it takes alone: 2h.", rich_help_panel=_WISHES),
+        typer.Option(
+            "--estimate",
+            metavar="TIME",
+            help="How long it takes alone on the GPUs asked for: 2h.",
+            rich_help_panel=_WISHES,
+        ),
     ] = None,
     priority: Annotated[
         str | None,
-        typer.Option("--priority", metavar="P", help="low, normal, high or a number.", rich_help_panel=_WISHES),
+        typer.Option(
+            "--priority", metavar="P", help="Priority: low, normal, high or a number.", rich_help_panel=_WISHES
+        ),
     ] = None,
     service: Annotated[
-        bool, typer.Option("--service", help="It serves requests, and its latency counts.", rich_help_panel=_WISHES)
+        bool,
+        typer.Option(
+            "--service", help="A service: it answers requests, and its latency counts.", rich_help_panel=_WISHES
+        ),
     ] = False,
     slo: Annotated[
         str | None,
+        typer.Option("--slo", metavar="TIME", help="The latency a service must keep: 50ms.", rich_help_panel=_WISHES),
+    ] = None,
+    latency_url: Annotated[
+        str | None,
         typer.Option(
-            "--slo", metavar="TIME", help="The latency that a service must keep: 50ms.", rich_help_panel=_WISHES
+            "--latency-url",
+            metavar="URL",
+            help="Where a service tells its latency: http://127.0.0.1:8000/metrics.",
+            rich_help_panel=_WISHES,
+        ),
+    ] = None,
+    latency_metric: Annotated[
+        str | None,
+        typer.Option(
+            "--latency-metric",
+            metavar="NAME",
+            help="The Prometheus histogram or summary there, in seconds.",
+            rich_help_panel=_WISHES,
         ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="Default: what its program is called.", rich_help_panel=_RUN)
+        str | None, typer.Option("--name", help="Its name. Default: the name of its program.", rich_help_panel=_RUN)
     ] = None,
     env: Annotated[
         list[str] | None,
-        typer.Option("--env", metavar="K[=V]", help="A variable for it; may be repeated.", rich_help_panel=_RUN),
+        typer.Option(
+            "--env", metavar="K[=V]", help="Set a variable, or pass yours on; may be repeated.", rich_help_panel=_RUN
+        ),
     ] = None,
     cwd: Annotated[
-        Path | None, typer.Option("--cwd", metavar="DIR", help="Default: this folder.", rich_help_panel=_RUN)
+        Path | None,
+        typer.Option("--cwd", metavar="DIR", help="The folder to run in. Default: this one.", rich_help_panel=_RUN),
     ] = None,
     retries: Annotated[
-        int | None, typer.Option("--retries", help="Starts after a failure.", rich_help_panel=_RUN)
+        int | None, typer.Option("--retries", help="How often to restart it after a failure.", rich_help_panel=_RUN)
     ] = None,
     grace: Annotated[
         str | None,
-        typer.Option("--grace", metavar="TIME", help="From SIGTERM to SIGKILL: 30s.", rich_help_panel=_RUN),
+        typer.Option("--grace", metavar="TIME", help="Time from SIGTERM to SIGKILL: 30s.", rich_help_panel=_RUN),
     ] = None,
-    hold: Annotated[bool, typer.Option("--hold", help="Until `fairlead release`.", rich_help_panel=_RUN)] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when it is over; status 1 unless it finished.")] = False,
+    hold: Annotated[
+        bool, typer.Option("--hold", help="Hold it until `fairlead release`.", rich_help_panel=_RUN)
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until it is over; exit code 1 unless it finished.")
+    ] = False,
     home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
     """Submit a job: a command after the options, or a file of jobs. Prints its number."""
-    from fairlead.live.jobfile import load_jobs, request
-    from fairlead.live.quantities import mebibytes, seconds
+    from fairlead.live.jobs.job_files import load_jobs, request
+    from fairlead.live.jobs.quantities import mebibytes, seconds
 
     given: dict[str, Any] = {
         "gpus": gpus,
@@ -95,9 +138,11 @@ def submit(
         "profile": profile,
         "deadline_s": None if deadline is None else seconds(deadline, "--deadline"),
         "estimate_s": None if estimate is None else seconds(estimate, "--estimate"),
-        "priority": int(priority) if priority is not None and priority.lstrip("-").isdecimal() else priority,
+        "priority": _priority(priority),
         "kind": "service" if service else None,
         "slo_s": None if slo is None else seconds(slo, "--slo"),
+        "latency_url": latency_url,
+        "latency_metric": latency_metric,
         "name": name,
         "env": _variables(env) if env else None,
         "cwd": None if cwd is None else str(cwd.absolute()),
@@ -115,6 +160,13 @@ def submit(
         say("note", f"no profile {unknown!r} is known; the job is taken to be like the generic one")
     with connect(home) as client:
         _submit_all(client, wanted, wait=wait, json=json)
+
+
+def _priority(text: str | None) -> int | str | None:
+    """A number, or a word that is checked elsewhere."""
+    if text is None or not re.fullmatch(r"[+-]?[0-9]{1,20}", text):
+        return text
+    return int(text)
 
 
 def _variables(env: list[str]) -> dict[str, str]:

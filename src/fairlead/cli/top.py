@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 _LOOK_S = 1.0
 _EVENTS = 8
 _MOST_JOBS = 200
+_LATE = {"missed": "missed", "at-risk": "at risk"}
+_OLD_S = 1.5
 _LEAST_ROWS = 4
 _AROUND_ROWS = 14
 """Lines of a frame that are no jobs: header, titles, blanks, events."""
 
 
 def top(
-    once: Annotated[bool, typer.Option("--once", help="One picture, then return.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one picture and exit.")] = False,
     home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -68,17 +70,25 @@ class Eyes:
         }
 
 
-def watch(eyes: Eyes, until: Callable[[dict[str, Any]], bool]) -> None:
-    """Frames in this terminal, until `until` says that it has seen enough, or Ctrl-C."""
+def watch(eyes: Eyes, until: Callable[[dict[str, Any]], bool], said: str = "") -> None:
+    """Frames in this terminal, until `until` says that it has seen enough, or Ctrl-C; `said` stands above each."""
+    from rich.console import Group
     from rich.live import Live
+    from rich.text import Text
 
     console = stdout_console()
+
+    def shown(seen: dict[str, Any]) -> Group:
+        return Group(
+            *([Text(said, overflow="fold"), Text()] if said else []), frame(seen, console.height - 2 * bool(said))
+        )
+
     seen = eyes.look()
-    with Live(frame(seen, console.height), console=console, screen=True, auto_refresh=False) as live:
+    with Live(shown(seen), console=console, screen=True, auto_refresh=False) as live:
         while not until(seen):
             time.sleep(_LOOK_S)
             seen = eyes.look()
-            live.update(frame(seen, console.height), refresh=True)
+            live.update(shown(seen), refresh=True)
 
 
 def frame(seen: dict[str, Any], rows: int) -> Group:
@@ -101,6 +111,12 @@ def frame(seen: dict[str, Any], rows: int) -> Group:
     return Group(*parts)
 
 
+def _age(at_s: float | None) -> str:
+    """Of readings: they are taken every second and fetched every few, and what runs may have changed since."""
+    passed_s = 0.0 if at_s is None else time.time() - at_s
+    return f" {passed_s:.0f} s ago" if passed_s >= _OLD_S else ""
+
+
 def _header(summary: dict[str, Any]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
@@ -109,12 +125,15 @@ def _header(summary: dict[str, Any]) -> RenderableType:
 
     gpus, jobs = summary["gpus"], summary["jobs"]
     fake = ("  FAKE GPUs  ", "bold black on yellow") if summary["is_fake"] else ""
-    power = units.text(summary["power_w"], units.power)
+    power = units.text(summary["power_w"], units.power) + _age(summary["power_at_s"])
     first = Text.assemble(
         ("fairlead ", "bold cyan"), summary["version"], "  ", (summary["cluster"], "bold"), "  ", fake, f"  {power}"
     )
     counts = ", ".join(f"{count} {state}" for state, count in jobs.items() if count) or "no jobs yet"
     drained = f", {gpus['drained']} drained" if gpus["drained"] else ""
     second = Text(f"{gpus['busy']} of {gpus['all']} GPUs busy{drained}; {counts}; {summary['policy']}", style="dim")
+    late = [f"{n} {_LATE[state]}" for state, n in summary["deadlines"].items() if n and state in _LATE]
+    if late:
+        second.append(f"; deadlines: {', '.join(late)}", style="bold red")
     trouble = [Text(f"trouble: {summary['trouble']}", style="bold red")] if summary["trouble"] else []
     return Group(first, second, *trouble)

@@ -25,12 +25,13 @@ def describe(
     trace: TraceArgument,
     format: options.FormatOption = None,
     skip_bad_rows: options.SkipOption = False,
+    throughputs: options.ThroughputsOption = None,
     json: options.JsonOption = False,
 ) -> None:
     """Say what is in a trace: jobs, sizes, durations, load."""
     from fairlead import traces
 
-    read = options.read_trace(trace, format=format, skip_bad_rows=skip_bad_rows)
+    read = options.read_trace(trace, format=format, skip_bad_rows=skip_bad_rows, throughputs=throughputs)
     about = traces.describe(read)
     if json:
         print_json(about)
@@ -59,12 +60,14 @@ def convert(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Where to write it: .csv or .parquet.")],
     format: options.FormatOption = None,
     skip_bad_rows: options.SkipOption = False,
+    throughputs: options.ThroughputsOption = None,
     json: options.JsonOption = False,
 ) -> None:
     """Rewrite a trace of any known format as Fairlead's own csv or parquet."""
     if out.exists() and Path(trace).exists() and out.samefile(trace):
         raise InputError(f"{out} is both the trace to read and the file to write", hint="give another name")
-    _save(options.read_trace(trace, format=format, skip_bad_rows=skip_bad_rows), out, json)
+    read = options.read_trace(trace, format=format, skip_bad_rows=skip_bad_rows, throughputs=throughputs)
+    _save(read, out, json)
 
 
 def _save(trace: Trace, out: Path, json: bool) -> None:

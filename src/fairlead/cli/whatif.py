@@ -40,7 +40,7 @@ def whatif(
         typer.Option(
             "--nodes",
             metavar="+N|-N",
-            help="So many nodes more, like the last one, or fewer.",
+            help="Add N nodes like the last one, or remove N.",
             rich_help_panel="What if",
         ),
     ] = 0,
@@ -97,16 +97,11 @@ def read_jobs(text: str) -> list[dict[str, Any]]:
 
 def _read_file(path: Path) -> list[dict[str, Any]]:
     """Those of a job file, as `submit` takes it; without commands, a file of what-if alone."""
-    import tomllib
-
-    from fairlead.model.files import read_text
+    from fairlead.model.files import read_toml
 
     if path.suffix.lower() in (".yaml", ".yml"):
         return _submittable(path)
-    try:
-        tables = tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: not valid TOML: {error}") from None
+    tables = read_toml(path)
     jobs = tables.get("job")
     listed = jobs if isinstance(jobs, list) else []
     if "command" in tables or any("command" in job for job in listed if isinstance(job, dict)):
@@ -117,9 +112,9 @@ def _read_file(path: Path) -> list[dict[str, Any]]:
 
 
 def _submittable(path: Path) -> list[dict[str, Any]]:
-    from fairlead.live.jobfile import load_jobs
+    from fairlead.live.jobs.job_files import load_jobs
 
-    same = ("kind", "profile", "priority", "deadline_s", "memory_mib", "batch")
+    same = ("kind", "gpu_frac", "profile", "priority", "deadline_s", "memory_mib", "batch")
     return [
         {
             **{name: getattr(job, name) for name in same},

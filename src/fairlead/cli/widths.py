@@ -27,8 +27,9 @@ def widths(
     ] = None,
 ) -> None:
     """The widths that make the mean completion time smallest for a budget of rented GPUs."""
+    from fairlead.model.files import read_text
     from fairlead.policy.sizing.budget import solve
-    from fairlead.policy.sizing.types_file import load_types
+    from fairlead.policy.sizing.type_tables import parse_types
 
     if not 0.0 < budget < float("inf"):
         raise InputError(f"--budget is {budget:g}; it must be a finite number above 0")
@@ -36,7 +37,7 @@ def widths(
         from fairlead.report.write import prepare
 
         prepare(out)
-    found = solve(load_types(types, budget), budget)
+    found = solve(parse_types(read_text(types), str(types), budget), budget)
     if json:
         print_json(_as_json(found, budget))
     else:
@@ -93,15 +94,16 @@ def _table(found: Widths) -> Any:
 
 def _write(found: Widths, budget: float, types: Path, out: Path) -> None:
     """The answer, and how it changes with the budget."""
+    from fairlead.model.files import read_text
     from fairlead.policy.sizing.budget import solve
-    from fairlead.policy.sizing.types_file import load_types
+    from fairlead.policy.sizing.type_tables import parse_types
     from fairlead.report import as_json, plots
 
-    curve = []
+    curve, text = [], read_text(types)
     for step in range(_POINTS + 1):
         at = budget * 4.0 ** (2.0 * step / _POINTS - 1.0)
         try:
-            curve.append((at, solve(load_types(types, at), at).mean_jct_s()))
+            curve.append((at, solve(parse_types(text, str(types), at), at).mean_jct_s()))
         except InfeasibleError:
             continue
     (out / "widths.json").write_text(as_json.dumps(_as_json(found, budget)) + "\n", encoding="utf-8")

@@ -61,7 +61,7 @@ class Classes:
         return Joined(new.application, nearest.name, distance, nearest.radius, far)
 
     def as_json(self) -> dict[str, object]:
-        """Ready to be written."""
+        """The classes in plain types."""
         return {
             "k": len(self.classes),
             "classes": [asdict(c) for c in self.classes],
@@ -140,7 +140,7 @@ class _ClassesFile(BaseModel):
 
 
 def save_classes(classes: Classes, path: Path) -> None:
-    """Write classes as JSON."""
+    """Write classes to a JSON file."""
     try:
         path.write_text(json.dumps(classes.as_json(), indent=2) + "\n", encoding="utf-8")
     except OSError as error:
@@ -148,7 +148,7 @@ def save_classes(classes: Classes, path: Path) -> None:
 
 
 def load_classes(path: Path) -> Classes:
-    """Classes that `save_classes` wrote."""
+    """Read the classes that `save_classes` wrote."""
     try:
         parsed = _ClassesFile.model_validate_json(read_text(path))
     except ValidationError as error:

@@ -24,7 +24,7 @@ _BINS = 32
 
 
 def fit_mean(x: Floats, y: Floats, split: int, seed: int) -> Mean:
-    """The mean of y."""
+    """Predict the mean of what was measured for every pair."""
     return Mean(y.mean(axis=0))
 
 
@@ -37,7 +37,7 @@ def fit_linear(x: Floats, y: Floats, split: int, seed: int, ridge: float = 1.0) 
 
 
 def fit_neighbours(x: Floats, y: Floats, split: int, seed: int, k: int = 5) -> Neighbours:
-    """Keep all of it."""
+    """Keep all measured pairs, to look up the nearest."""
     return Neighbours(x.copy(), y.copy(), np.asarray(k, dtype=np.int64))
 
 

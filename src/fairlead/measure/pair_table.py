@@ -60,7 +60,7 @@ class Pairs:
 
     @property
     def gpu_models(self) -> tuple[str, ...]:
-        """Sorted."""
+        """The GPU models that the pairs were measured on, sorted."""
         return tuple(sorted({str(name) for name in self.gpu_model}))
 
     def take(self, rows: NDArray[Any]) -> Pairs:

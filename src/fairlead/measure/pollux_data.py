@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.errors import InputError
-from fairlead.model.application import FORMAT, Application, applications_from
+from fairlead.model.adaptive_batch import FORMAT, AdaptiveBatch, adaptive_batches_from
 
 DIGITS = 5
 """Significant figures kept of step times and gradients: they repeat to two or three. Samples keep nine."""
@@ -80,7 +80,7 @@ def _mean(values: list[float]) -> float:
 
 
 def goodput_t4(folder: Path) -> dict[str, Any]:
-    """The whole table."""
+    """The table of goodput parameters on T4, from the files of Pollux's artifact."""
     try:
         fitted = json.loads((folder / "perf_params_t4.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -104,6 +104,6 @@ def goodput_t4(folder: Path) -> dict[str, Any]:
     return value
 
 
-def read_applications(folder: Path) -> dict[str, Application]:
-    """The applications that were measured, by name; `folder` holds a folder for each."""
-    return applications_from(goodput_t4(folder))
+def read_training(folder: Path) -> dict[str, AdaptiveBatch]:
+    """How the applications that were measured train, by name; `folder` holds a folder for each."""
+    return adaptive_batches_from(goodput_t4(folder))

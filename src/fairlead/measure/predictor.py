@@ -118,7 +118,7 @@ def best_method(evaluations: Sequence[Evaluation]) -> str:
 
 
 def as_json(evaluation: Evaluation) -> dict[str, Any]:
-    """For `--json`."""
+    """An evaluation in plain types, for `--json`."""
     return asdict(evaluation)
 
 

@@ -44,7 +44,7 @@ class Runs:
 
     @property
     def applications(self) -> list[str]:
-        """What was run."""
+        """The applications that were run, sorted."""
         return sorted({run.application for run in self.runs})
 
 

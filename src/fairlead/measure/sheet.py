@@ -46,7 +46,7 @@ class Sheet:
 
     @classmethod
     def read(cls, path: Path) -> Sheet:
-        """The whole file."""
+        """Read a csv file whole."""
         columns, rows = read_rows(path)
         return cls(path, columns, rows)
 

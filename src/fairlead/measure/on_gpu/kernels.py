@@ -74,7 +74,7 @@ def measure(repeats: int) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    """Measure, and print."""
+    """Time the kernels on this GPU, and print the times as JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeats", type=int, default=20)
     try:

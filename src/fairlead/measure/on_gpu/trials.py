@@ -12,8 +12,8 @@ from fairlead.measure.on_gpu.watched import Command, Watched, watch
 from fairlead.model.contention import Solo
 from fairlead.model.interference import Interference
 from fairlead.model.profile import GENERIC, Profile, Table
-from fairlead.node.meter import Meter
-from fairlead.node.mps import MpsDaemon
+from fairlead.node.gpu.meter import Meter
+from fairlead.node.mps.daemon import MpsDaemon
 
 MOST_TOGETHER = 4
 NO_ENV: Mapping[str, str] = {}
@@ -38,7 +38,7 @@ class Trial:
         return ", ".join(words)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain types."""
+        """The trial in plain types, with what follows from it."""
         more = {"step_s": self.seen.step_s, "watts": self.seen.watts, "joules_per_step": self.seen.joules_per_step}
         return {"names": self.names, "way": self.way, **asdict(self.seen), **more}
 
@@ -54,7 +54,7 @@ class Watching:
     """Called with each of them when it is over."""
 
     def trial(self, commands: Sequence[Command], way: str, meter: Meter, gpus: Sequence[str]) -> Trial:
-        """Run one."""
+        """Run these commands together, and tell of the trial when it is over."""
         seen = watch(
             commands, meter, gpus, pattern=self.pattern, warm_steps=self.warm_steps, seconds=self.seconds
         )  # fmt: skip
@@ -84,7 +84,7 @@ def colocation(
                     clients = [replace(c, env={**c.env, **mps.client_env(), **client_env}) for c in chosen]
                     found.append(watching.trial(clients, "mps", meter, [gpu]))
                 finally:
-                    mps.quit()
+                    mps.stop()
     return found
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fairlead.errors import RunError
 from fairlead.measure.on_gpu.kernels import SUITES
-from fairlead.node.meter import GpuInfo
+from fairlead.node.gpu.meter import GpuInfo
 
 CLASSES = {"A": "compute", "B": "mixed", "C": "memory"}
 """From the most to the least sensitive to a slow clock, as `measure classes` finds them."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairlead.errors import RunError
-from fairlead.node.meter import GpuSample, Meter
-from fairlead.node.tail import Tail
+from fairlead.node.gpu.meter import GpuSample, Meter
+from fairlead.node.process.log_tail import Tail
 
 _LOOK_S = 0.05
 _STOP_S = 20.0
@@ -25,7 +25,7 @@ _MEANS = ("utilisation_frac", "sm_activity_frac", "sm_occupancy_frac", "dram_act
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One job to measure."""
+    """A command to be measured, with its name and environment."""
 
     name: str
     argv: tuple[str, ...]
@@ -45,7 +45,7 @@ class Watched:
 
     @property
     def watts(self) -> float | None:
-        """Mean draw."""
+        """The mean power over the window; None where the meter has no joules."""
         return None if self.joules is None else self.joules / self.seconds
 
     @property

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import InputError
-from fairlead.measure.applications import load_applications
+from fairlead.measure.training_files import load_training
 from fairlead.model.training import read_goodput_tables, whole_job_s
 
 HEADER = "app,epoch,gpus,goodput_samples_per_s,samples\n"
@@ -22,7 +22,7 @@ def written(tmp_path: Path, rows: str, header: str = HEADER) -> Path:
 
 def test_a_csv_gives_goodputs_and_samples_by_epoch(tmp_path: Path) -> None:
     rows = "a,0,1,10,1000\na,0,4,40,1000\na,1,4,20,600\na,1,1,10,600\nb,0,1,5,\nb,0,2,8,50\n"
-    known = load_applications(written(tmp_path, rows))
+    known = load_training(written(tmp_path, rows))
     assert sorted(known) == ["a", "b"]
     assert known["a"].samples == (1000.0, 600.0)
     assert whole_job_s(known["a"], 4, 1) == pytest.approx(1000 / 40 + 600 / 20)
@@ -59,28 +59,28 @@ def test_samples_given_as_an_argument_win_over_the_files(tmp_path: Path) -> None
 )
 def test_a_wrong_csv_is_explained(rows: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
-        load_applications(written(tmp_path, rows))
+        load_training(written(tmp_path, rows))
 
 
 @pytest.mark.parametrize("header", ["", "app,epoch,gpus\n", "app,epoch,gpus,goodput_samples_per_s\n"])
 def test_missing_columns_are_named(header: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"it lacks .*samples\nhint: a csv with the columns app"):
-        load_applications(written(tmp_path, "a,0,1,10\n", header))
+        load_training(written(tmp_path, "a,0,1,10\n", header))
 
 
 def test_a_path_that_holds_no_applications_is_explained(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nosuch: no such file or folder\nhint: a folder in the layout"):
-        load_applications(tmp_path / "nosuch")
+        load_training(tmp_path / "nosuch")
     with pytest.raises(InputError, match=r"no perf_params_t4\.json\nhint: a folder in the layout"):
-        load_applications(tmp_path)
+        load_training(tmp_path)
     fitted = tmp_path / "perf_params_t4.json"
     for content in ("{", '{"bert": {}}', "[]", json.dumps({"bert": {"epochs": 1, "init": 1}})):
         fitted.write_text(content)
         with pytest.raises(InputError, match="hint: "):
-            load_applications(tmp_path)
+            load_training(tmp_path)
 
 
 def test_pollux_measurements_are_read_from_their_folder(shared_data: Path) -> None:
-    known = load_applications(shared_data / "pollux")
+    known = load_training(shared_data / "pollux")
     assert sorted(known) == ["bert", "cifar10", "deepspeech2", "imagenet", "ncf", "yolov3"]
     assert whole_job_s(known["cifar10"], 1, 1) == pytest.approx(3723, rel=0.1)
