@@ -76,6 +76,7 @@ def _forget(world: World, begun: set[tuple[int, int]]) -> None:
     engine = world.engine
     begun &= engine.running
     engine.orders = {key: order for key, order in engine.orders.items() if key in engine.attempts}
+    engine.gpus = {key: gpus for key, gpus in engine.gpus.items() if key in engine.attempts}
     for kept in (engine.started, engine.stopped, engine.forgotten):
         kept.clear()
 

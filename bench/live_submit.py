@@ -34,15 +34,15 @@ def serve(folder: Path, policy: str) -> None:
     from tests.live.scripted import World
 
     from fairlead.live.api.app import make_app
-    from fairlead.live.api.serve import Server
-    from fairlead.live.tokens import Tokens
+    from fairlead.live.api.server import Server
+    from fairlead.live.storage.tokens import Tokens
 
     world = World(folder, policy, "1x1")
     tokens = Tokens(world.database)
     app = make_app(world.controller, world.store, tokens)
-    count, took = world.controller.on_decision, list[float]()
+    count, took = world.controller.decisions.on_decision, list[float]()
     assert count is not None
-    world.controller.on_decision = lambda s: (took.append(s), count(s))[1]
+    world.controller.decisions.on_decision = lambda s: (took.append(s), count(s))[1]
     server = Server(app)
     stopping = threading.Event()
     loop = threading.Thread(target=world.controller.run, args=(stopping,))

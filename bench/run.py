@@ -8,14 +8,18 @@ from pathlib import Path
 
 SCRIPTS = (
     "simulator.py",
+    "reading.py",
     "placing.py",
     "sharing.py",
     "queueing.py",
+    "fair.py",
+    "predictions.py",
     "matching.py",
     "predictor.py",
     "shim.py",
     "live_submit.py",
     "live_day.py",
+    "page.py",
 )
 
 

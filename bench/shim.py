@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 
 from fairlead.node import shim
-from fairlead.node.page import ControlPage, GpuOrder
+from fairlead.node.guard.control_page import ControlPage, GpuOrder
 
 STUB = Path(__file__).resolve().parents[1] / "tests" / "node" / "stub"
 BOUND_NS = 1000.0
@@ -28,7 +28,8 @@ def build(folder: Path) -> tuple[Path, Path]:
     if compiler is None:
         sys.exit("no C compiler: nothing to measure")
     driver = [compiler, "-O2", "-fPIC", "-shared", "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic"]
-    subprocess.run([*driver, "-o", str(folder / "libcuda.so.1"), str(STUB / "libcuda.c"), "-lpthread"], check=True)
+    driver += [f"-I{Path(shim.__file__).parent}", "-o", str(folder / "libcuda.so.1")]
+    subprocess.run([*driver, str(STUB / "libcuda.c"), str(STUB / "copies.c"), "-lpthread"], check=True)
     libraries = [f"-L{folder}", "-l:libcuda.so.1", "-lpthread"]
     subprocess.run([compiler, "-O2", "-o", str(folder / "client"), str(STUB / "client.c"), *libraries], check=True)
     return folder / "client", shim.build(folder / "shim")

@@ -1,4 +1,4 @@
-"""Make the picture of the README: `python docs/make_images.py`.
+"""Make the picture of the guide: `python docs/make_images.py`.
 
 The same comparison as `fairlead compare`, drawn by the plots of its report, two of them side by side.
 """

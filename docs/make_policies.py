@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fairlead.errors import InputError
 from fairlead.policy import registry
 from fairlead.policy.registry import Entry
 
@@ -20,8 +21,9 @@ _HEAD = """\
 
 # Policies
 
-A policy stack has one policy per stage. `fairlead policies` lists them and `fairlead policies NAME` shows one of these
-pages, those of installed third parties included. How to name a stack: [the guide](guide.md#policies).
+For everyone who chooses a policy, and for researchers who need to know exactly what it does. A policy stack has one
+policy per stage. `fairlead policies` lists them, and `fairlead policies NAME` shows one of these pages, also for
+policies that you installed. How to name a stack: [the simulator](guide.md#policies).
 """
 
 
@@ -32,9 +34,23 @@ def page() -> str:
         default = registry.DEFAULTS[stage]
         parts.append(f"## {stage.capitalize()}\n\n{STAGES[stage]} The default is `{default}`.\n")
         parts.extend(_section(entry) for entry in entries if entry.name in registry.BUILT_IN[stage])
+    parts.append(_together())
     rows = "".join(f"| `{name}` | `{spec}` |\n" for name, spec in registry.presets().items())
     parts.append(f"## Presets\n\n| preset | stands for |\n|---|---|\n{rows}")
     return "\n".join(parts)
+
+
+def _together() -> str:
+    """How many stacks of one policy per stage are refused at default options, and why."""
+    stacks, refused = registry.every_stack(), list[str]()
+    for stack in stacks:
+        try:
+            registry.build(stack)
+        except InputError as error:
+            refused.append(f"| `{stack}` | {error.message} |\n")
+    listed = "| stack | why not |\n|---|---|\n" + "".join(refused) if refused else "None of them is refused.\n"
+    text = f"Every policy of one stage goes with every policy of the others: {len(stacks):,} stacks at default options."
+    return f"## What goes together\n\n{text} {listed}"
 
 
 def _section(entry: Entry) -> str:

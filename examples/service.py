@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import random
 import time
+from pathlib import Path
 
 from fairlead import job
 
@@ -22,6 +23,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--burst-every-s", type=float, default=0.0, help="from one's start to the next (default: none)")
     parser.add_argument("--burst-s", type=float, default=10.0, help="how long each lasts (default: 10)")
     parser.add_argument("--burst-factor", type=float, default=5.0, help="on the latency meanwhile (default: 5)")
+    parser.add_argument("--burst-while", type=Path, metavar="FILE", help="there is also one while this file exists")
     return parser.parse_args()
 
 
@@ -36,6 +38,7 @@ def main() -> None:
         elapsed_s = time.monotonic() - started_at_s
         # The first one comes after a whole period: by then the guard knows what is usual.
         is_burst = 0 < asked.burst_every_s <= elapsed_s and elapsed_s % asked.burst_every_s < asked.burst_s
+        is_burst = is_burst or (asked.burst_while is not None and asked.burst_while.exists())
         if is_burst != was_burst:
             print("a burst begins" if is_burst else "the burst is over", flush=True)
             was_burst = is_burst

@@ -8,8 +8,10 @@ It reports its epochs, keeps a checkpoint, leaves when it is asked to, and goes 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -26,8 +28,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--epoch-s", type=float, default=2.0, help="what one takes on one GPU, in seconds (default: 2)")
     parser.add_argument("--scaling", type=float, default=0.9, help="k GPUs are k to this power as fast (default: 0.9)")
     parser.add_argument("--batch", type=int, default=256, help="of all GPUs together (default: 256)")
-    parser.add_argument("--checkpoint", type=Path, help="default: checkpoints/job-ID.json")
+    parser.add_argument("--checkpoint", type=Path, help="default: a temporary file; on several machines, one for all")
     return parser.parse_args()
+
+
+def default_checkpoint() -> Path:
+    """Not among your files, and another one for each folder that it is started in."""
+    here = hashlib.sha256(os.fsencode(Path.cwd())).hexdigest()[:12]
+    folder = Path(tempfile.gettempdir()) / f"fairlead-checkpoints-{os.getuid()}" / here
+    return folder / f"job-{job.id or 'none'}.json"
 
 
 def load(path: Path) -> tuple[int, int]:
@@ -52,7 +61,7 @@ def save(path: Path, epochs_done: int, steps_done: int) -> None:
 def main() -> None:
     """Train."""
     asked = arguments()
-    path = asked.checkpoint or Path("checkpoints") / f"job-{job.id or 'none'}.json"
+    path = asked.checkpoint or default_checkpoint()
     # In a first attempt, a file of that name is of another job that once had this number.
     is_new = asked.checkpoint is None and job.attempt == 1
     epochs_done, steps_done = (0, 0) if is_new else load(path)

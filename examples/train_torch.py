@@ -13,8 +13,10 @@ training stays the same when their number changes.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -37,8 +39,15 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="A small PyTorch training that can be stopped and resized.")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch", type=int, default=256, help="of all GPUs together (default: 256)")
-    parser.add_argument("--checkpoint", type=Path, help="default: checkpoints/job-ID.pt")
+    parser.add_argument("--checkpoint", type=Path, help="default: a temporary file; on several machines, one for all")
     return parser.parse_args()
+
+
+def default_checkpoint() -> Path:
+    """Not among your files, and another one for each folder that it is started in."""
+    here = hashlib.sha256(os.fsencode(Path.cwd())).hexdigest()[:12]
+    folder = Path(tempfile.gettempdir()) / f"fairlead-checkpoints-{os.getuid()}" / here
+    return folder / f"job-{job.id or 'none'}.pt"
 
 
 def images(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
@@ -117,7 +126,7 @@ def main() -> None:
         torch.cuda.set_device(device)
     if "RANK" in os.environ:  # by torchrun
         dist.init_process_group("nccl" if has_gpu else "gloo")
-    training = Training(asked.checkpoint or Path("checkpoints") / f"job-{job.id or 'none'}.pt", device)
+    training = Training(asked.checkpoint or default_checkpoint(), device)
     data = images(device)
     while training.epochs_done < asked.epochs:
         began_at_s, began_at_step = time.monotonic(), training.steps_done

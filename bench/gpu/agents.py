@@ -12,10 +12,15 @@ from typing import Any
 
 from common import HERE, ROOT, Stage
 
-from fairlead.node.agent import Agent, AgentConfig
-from fairlead.node.meter import Meter
-from fairlead.node.nvml import NvmlMeter
-from fairlead.node.spec import JobSpec, Role
+from fairlead.model.job import Kind
+from fairlead.node.agent import Agent
+from fairlead.node.agent_config import AgentConfig
+from fairlead.node.gpu.meter import Meter
+from fairlead.node.gpu.nvml import NvmlMeter
+from fairlead.node.identity import AttemptId, LaunchId
+from fairlead.node.order import Order
+from fairlead.node.process.launch import LaunchStatus
+from fairlead.node.running_jobs import RunningJob
 from fairlead.policy.guarding import GuardConfig
 
 
@@ -26,44 +31,58 @@ class Running:
         self.agent = agent
         self.stage = stage
         self.rates: list[tuple[float, float, float | None]] = []
+        self.attempts: dict[str, AttemptId] = {}
+        """By the names that the experiments have for them."""
 
     @property
-    def seat(self) -> Any:
-        return self.agent.seat(self.stage.gpu.uuid)
+    def node_gpu(self) -> Any:
+        return self.agent.node_gpu(self.stage.gpu.uuid)
 
-    def start(self, job_id: str, command: list[str], role: Role, **about: Any) -> Any:
+    def start(self, name: str, command: list[str], kind: Kind = "training", **about: Any) -> None:
         env = {"PYTHONPATH": f"{ROOT / 'src'}:{HERE}", "OMP_NUM_THREADS": "2"}
-        spec = JobSpec(job_id, tuple(command), (self.stage.gpu.uuid,), role, env=env, **about)
-        return self.agent.start(spec, even_if_not_healthy=True)
+        attempt = self.attempts[name] = AttemptId(len(self.attempts) + 1, 1)
+        gpus = (self.stage.gpu.uuid,)
+        self.agent.start(Order(attempt, tuple(command), kind, env=env, shared=True, gpus=gpus, **about))
 
-    def output(self, job_id: str, attempt: int) -> str:
-        status = self.agent._tenants.launcher.status(job_id, attempt)
+    def job(self, name: str) -> RunningJob | None:
+        """While it runs."""
+        found: RunningJob | None = self.node_gpu.running_jobs.get(self.attempts[name])
+        return found
+
+    def status(self, name: str) -> LaunchStatus:
+        return self.agent.launcher.status(LaunchId(self.attempts[name]))
+
+    def output(self, name: str) -> str:
+        status = self.status(name)
         return (status.stdout.read_text(errors="replace") + status.stderr.read_text(errors="replace"))[-2000:]
 
     def events(self) -> list[dict[str, Any]]:
-        return [asdict(event) for event in self.agent.events]
+        names = {attempt: name for name, attempt in self.attempts.items()}
+        return [{**asdict(event), "attempt": names.get(event.attempt)} for event in self.agent.events]
 
     def joules(self) -> dict[str, float]:
         """Of each job so far, of idle, and of all."""
-        energy = self.seat.energy
-        found = {name: one.at_least_j for name, one in energy.jobs.items()}
+        energy = self.node_gpu.energy
+        found = {name: energy.jobs[one].at_least_j for name, one in self.attempts.items() if one in energy.jobs}
         return {**found, "idle": energy.idle.at_least_j, "metered": energy.metered.at_least_j}
 
 
 @contextlib.contextmanager
-def running(stage: Stage, guard: GuardConfig | None = None, meter: Meter | None = None) -> Iterator[Running]:
+def running(
+    stage: Stage, guard: GuardConfig | None = None, meter: Meter | None = None, *, mps: bool = True
+) -> Iterator[Running]:
     """An agent of its own; the stage's MPS daemon must not run."""
     folder = Path(f"{stage.folder}/a{int(time.monotonic() * 10) % 10000}")
-    config = AgentConfig(guard or GuardConfig())
+    config = AgentConfig(guard or GuardConfig(), uses_mps=mps)
     agent = Agent(folder, meter or NvmlMeter(), library=stage.library, config=config)
     stopping = threading.Event()
     made = Running(agent, stage)
 
     def watch() -> None:
         while not stopping.wait(0.05):
-            keeper = made.seat.keeper
+            guarded = made.node_gpu.guarded
             now_s = time.monotonic()
-            made.rates.append((now_s, keeper.rate.rate_frac, keeper.latency_s(now_s)))
+            made.rates.append((now_s, guarded.rate.rate_frac, guarded.latency_s(now_s)))
 
     threads = [threading.Thread(target=agent.run, args=(stopping,)), threading.Thread(target=watch)]
     for thread in threads:
@@ -72,15 +91,15 @@ def running(stage: Stage, guard: GuardConfig | None = None, meter: Meter | None 
         yield made
     finally:
         with contextlib.suppress(Exception):
-            for name in list(made.seat.tenants):
-                agent.stop(name)
+            for attempt in list(made.node_gpu.running_jobs):
+                agent.stop(attempt)
             until_s = time.monotonic() + 25.0
-            while made.seat.tenants and time.monotonic() < until_s:
+            while made.node_gpu.running_jobs and time.monotonic() < until_s:
                 time.sleep(0.1)
         stopping.set()
         for thread in threads:
             thread.join()
-        mps = made.seat.mps
+        daemon = made.node_gpu.mps
         agent.close()
         with contextlib.suppress(Exception):
-            mps.quit()
+            daemon.stop()

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.node import shim
-from fairlead.node.meter import GpuSample
-from fairlead.node.mps import MpsDaemon
-from fairlead.node.nvml import NvmlMeter
-from fairlead.node.page import ControlPage
+from fairlead.node.gpu.meter import GpuSample
+from fairlead.node.gpu.nvml import NvmlMeter
+from fairlead.node.guard.control_page import ControlPage
+from fairlead.node.mps.daemon import MpsDaemon
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -117,7 +117,7 @@ class Stage:
     def __exit__(self, *about: object) -> None:
         self.end_all()
         with contextlib.suppress(Exception):
-            self.mps.quit()
+            self.mps.stop()
         with contextlib.suppress(Exception):
             self.meter.close()
         self._made.cleanup()

@@ -34,9 +34,8 @@ from common import (
 )  # fmt: skip
 
 from fairlead.node import shim
-from fairlead.node.nvml import NvmlMeter
-from fairlead.node.replay import RecordingMeter
-from fairlead.node.spec import Role
+from fairlead.node.gpu.nvml import NvmlMeter
+from fairlead.node.gpu.recordings import RecordingMeter
 
 SOLO_S, WARM_S, AFTER_S = 8.0, 3.0, 4.0
 SLO_RATIO = 1.25
@@ -118,7 +117,7 @@ class Experiment:
         self.about["slo_ms"] = 1e3 * slo_s
         recording = self.stage.folder / "samples.jsonl"
         with running(self.stage, meter=RecordingMeter(NvmlMeter(), recording)) as node:
-            node.start("service", self.service(), Role.SERVICE, slo_s=slo_s)
+            node.start("service", self.service(), "service", slo_s=slo_s)
             self.ready()
             self.block("alone")
             self.guarded(node, "guard-1", burst=False)
@@ -135,14 +134,14 @@ class Experiment:
     def unguarded(self, node: Running, name: str, priority: int | None) -> None:
         path = self.stage.path(f"{name}.steps")
         # The shim without a page limits nothing; it is there so that ending the training cannot hurt the service.
-        env = self.stage.environment(mps=False) | node.seat.mps.client_env(priority=priority)
+        env = self.stage.environment(mps=False) | node.node_gpu.mps.client_env(priority=priority)
         job = begin_training(self.stage, env | shim.environment(self.stage.library), path)
         self.block(name, path)
         self.stage.end(job)
 
     def guarded(self, node: Running, name: str, *, burst: bool) -> None:
         path = self.stage.path(f"{name}.steps")
-        node.start(name, training(path), Role.OFFLINE)
+        node.start(name, training(path))
         wait_until(lambda: len(moments(path)) > 60, 90, "the training's first steps")
         # Without requests nothing is known of the latency, and the rate does not rise: some, until it has.
         answers = self.stage.path("rise.json")
@@ -155,8 +154,8 @@ class Experiment:
         shown = [r for r in node.rates if edges[1] <= r[0] <= edges[1] + self.options.seconds]
         run["mean_rate_frac"] = sum(r[1] for r in shown) / len(shown)
         run["cuts"] = sum(1 for a, b in itertools.pairwise(shown) if b[1] < a[1] - 1e-9)
-        tenant = node.seat.tenants.get(name)
-        run["usage"] = [] if tenant is None else [str(process) for process in tenant.usage.processes()]
+        running_job = node.job(name)
+        run["usage"] = [] if running_job is None else [str(process) for process in running_job.usage.processes()]
         if burst:
             run["rates"] = [
                 (round(at_s - edges[2], 2), round(rate, 3), None if latency is None else round(1e3 * latency, 2))
@@ -168,9 +167,9 @@ class Experiment:
             floor = [at_s for at_s, rate, _ in node.rates if at_s >= edges[2] and rate <= 0.15]
             run["rate_halved_after_s"] = low[0] - edges[2] if low else None
             run["rate_low_after_s"] = floor[0] - edges[2] if floor else None
-        if tenant is not None:
-            node.agent.stop(name)
-            wait_until(lambda: name not in node.seat.tenants, 30, "the training's end")
+        if running_job is not None:
+            node.agent.stop(running_job.id)
+            wait_until(lambda: node.job(name) is None, 30, "the training's end")
 
 
 def main() -> None:

@@ -22,8 +22,8 @@ from typing import Any
 from agents import Running, running
 from common import Stage, latencies, pinned, table, wait_until, word, write
 
-from fairlead.node.launch import JobState
-from fairlead.node.spec import Restart, Role
+from fairlead.node.identity import LaunchId
+from fairlead.node.process.launch import LaunchState
 from fairlead.policy.guarding import GuardConfig, RateConfig
 
 BATCH = 17
@@ -69,23 +69,22 @@ def start_clients(node: Running, stage: Stage, prefix: str, count: int, *options
     for i, name in enumerate(names):
         handlers = "default" if i % 2 else "python"
         command = word("products.py", "--ready", ready[name], "--handlers", handlers, *options)
-        node.start(name, pinned(1, 4, command, parts=3), Role.OFFLINE)
+        node.start(name, pinned(1, 4, command, parts=3))
     wait_until(lambda: all(path.exists() for path in ready.values()), 90, f"the clients of {prefix}")
     return names
 
 
 def kill_batch(node: Running, stage: Stage, kind: str, number: int, draw: random.Random) -> list[dict[str, Any]]:
     names = start_clients(node, stage, f"{kind}{number}", BATCH)
-    launcher = node.agent._tenants.launcher
     time.sleep(0.5)
     told: dict[str, float] = {}
     for name in names:
         time.sleep(draw.uniform(0.05, 0.25))  # anywhere within a product
         told[name] = time.monotonic()
         if kind == "evict":
-            node.agent.evict(name, "for the test")
+            node.agent.evict(node.attempts[name], "for the test")
         else:
-            pid = launcher.status(name, 0).pid
+            pid = node.status(name).pid
             assert pid is not None
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGINT if kind == "sigint" else signal.SIGTERM)
@@ -93,12 +92,12 @@ def kill_batch(node: Running, stage: Stage, kind: str, number: int, draw: random
     until_s = time.monotonic() + 60.0
     while len(gone) < len(names) and time.monotonic() < until_s:
         for name in names:
-            if name not in gone and launcher.status(name, 0).state is JobState.ENDED:
+            if name not in gone and node.status(name).state is LaunchState.ENDED:
                 gone[name] = time.monotonic()
         time.sleep(0.02)
     out = []
     for name in names:
-        status = launcher.status(name, 0)
+        status = node.status(name)
         after_s = gone[name] - told[name] if name in gone else None
         out.append({"job": name, "exit_code": status.exit_code, "signal": status.signal, "gone_after_s": after_s})
     return out
@@ -109,26 +108,25 @@ def fault(node: Running, stage: Stage, kind: str, number: int, socket: Path, rat
     client = Client(stage, socket, rate, 15.0)
     options = ("--end", "never" if kind == "sigkill" else kind, "--after-s", 1.0)
     before = len(node.agent.events)
-    wait_until(lambda: "service" in node.seat.tenants, RESTORED_S, "the service")
-    attempt = node.seat.tenants["service"].attempt
+    wait_until(lambda: node.job("service"), RESTORED_S, "the service")
+    launch = service_launch(node)
     (name,) = start_clients(node, stage, f"{kind}{number}", 1, *options)
-    launcher = node.agent._tenants.launcher
     begin_s = time.monotonic()
     if kind == "sigkill":
         time.sleep(1.0)
-        launcher.kill(name, 0)
-    wait_until(lambda: launcher.status(name, 0).state is JobState.ENDED, 30, f"the end of {name}")
+        node.agent.launcher.kill(LaunchId(node.attempts[name]))
+    wait_until(lambda: node.status(name).state is LaunchState.ENDED, 30, f"the end of {name}")
     ended_s = time.monotonic()
     time.sleep(4.0)  # long enough for the agent to notice
 
     def is_back() -> bool:
-        is_there = "service" in node.seat.tenants and not node.seat.is_mending
+        is_there = node.job("service") is not None and not node.node_gpu.is_mending
         return is_there and client.is_answered(time.monotonic() - 0.3)
 
     with contextlib.suppress(SystemExit):  # what it did not reach shows in what the client saw
         wait_until(is_back, RESTORED_S, "the service")
     time.sleep(1.0)
-    is_new = node.seat.tenants["service"].attempt != attempt if "service" in node.seat.tenants else True
+    is_new = service_launch(node) != launch
     found = client.end()
     failed = failures(found, begin_s, float("inf"))
     answered = [
@@ -137,7 +135,7 @@ def fault(node: Running, stage: Stage, kind: str, number: int, socket: Path, rat
         if latency is not None and (not failed or at_s > failed[-1])
     ]
     restored_s = (min(answered) - failed[0]) if failed and answered else None
-    status = launcher.status(name, 0)
+    status = node.status(name)
     return {
         "kind": kind,
         "exit_code": status.exit_code,
@@ -149,11 +147,17 @@ def fault(node: Running, stage: Stage, kind: str, number: int, socket: Path, rat
         "service_was_restarted": is_new,
         "after_end_s": [round(failed[0] - ended_s, 2), round(failed[-1] - ended_s, 2)] if failed else [],
         "events": [
-            {"at_s": round(e.at_s - begin_s, 2), "what": e.what, "job_id": e.job_id, "about": e.about}
-            for e in node.agent.events[before:]
-            if e.what != "started" or e.job_id == "service"
+            {"at_s": round(e["at_s"] - begin_s, 2), "what": e["what"], "job": e["attempt"], "about": e["about"]}
+            for e in node.events()[before:]
+            if e["what"] != "started" or e["attempt"] == "service"
         ],
     }
+
+
+def service_launch(node: Running) -> int | None:
+    """How often the service has been restarted; None while it does not run."""
+    found = node.job("service")
+    return None if found is None else found.launch.number
 
 
 def main() -> None:
@@ -178,7 +182,7 @@ def main() -> None:
     with Stage() as stage, running(stage, guard) as node:
         socket = stage.folder / "service.sock"
         command = pinned(0, 4, word("service.py", "--socket", socket, "--model", "resnet18", "--batch", 1))
-        node.start("service", command, Role.SERVICE, restart=Restart.ALWAYS)
+        node.start("service", command, "service")
         wait_until(socket.exists, 90, "the service")
         for kind in ("sigint", "sigterm", "evict"):
             client = Client(stage, socket, options.rate, 60.0)
@@ -195,7 +199,7 @@ def main() -> None:
             one = {
                 "kind": kind, "kills": found, "requests": len(seen["planned_s"]), "failed": len(failed),
                 "seconds": time.monotonic() - begin_s, "longest_latency_s": longest,
-                "service_attempt": node.seat.tenants["service"].attempt,
+                "service_launch": service_launch(node),
             }  # fmt: skip
             kills.append(one)
             save()
@@ -213,7 +217,7 @@ def main() -> None:
                 faults.append({"kind": kind, "error": str(error), "events": node.events()[-20:]})
             save()
             print({k: v for k, v in faults[-1].items() if k not in ("events",)}, flush=True)
-        about["mps_log"] = (node.seat.mps.log_folder / "server.log").read_text(errors="replace").splitlines()[-60:]
+        about["mps_log"] = (node.node_gpu.mps.log_folder / "server.log").read_text(errors="replace").splitlines()[-60:]
         save()
     rows = [(k["kind"], len(k["kills"]), k["requests"], k["failed"], "-") for k in kills]
     rows += [

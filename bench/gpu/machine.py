@@ -13,8 +13,8 @@ from pathlib import Path
 from common import table, write
 
 from fairlead.node.doctor import examine
-from fairlead.node.meter import sample_as_json
-from fairlead.node.nvml import NvmlMeter
+from fairlead.node.gpu.meter import sample_as_json
+from fairlead.node.gpu.nvml import NvmlMeter
 
 
 def main() -> None:

@@ -23,7 +23,6 @@ from typing import Any
 from agents import Running, running
 from common import Stage, latencies, moments, pinned, solo_step_s, steps, summarised, training, wait_until, word, write
 
-from fairlead.node.spec import Role
 from fairlead.policy.guarding import GuardConfig
 
 NAMES = ("alone", "guard")
@@ -68,13 +67,11 @@ def schedule(begin_s: float, options: argparse.Namespace) -> tuple[list[Turn], l
 def play(stage: Stage, node: Running, options: argparse.Namespace, path: Path) -> dict[str, Any]:
     """Service, training and client from beginning to end; gives latencies and launch rates by turn."""
     socket = stage.folder / "service.sock"
-    node.start(
-        "service", pinned(0, 4, word("service.py", "--socket", socket)), Role.SERVICE, slo_s=options.slo_ms / 1e3
-    )
-    node.start("guard", training(path), Role.OFFLINE, share_pct=options.share)
+    node.start("service", pinned(0, 4, word("service.py", "--socket", socket)), "service", slo_s=options.slo_ms / 1e3)
+    node.start("guard", training(path), sm_share=1.0 if options.share is None else options.share / 100.0)
     wait_until(socket.exists, 90, "the service")
     wait_until(lambda: len(moments(path)) > 60, 90, "the training's first steps")
-    pid = node.seat.tenants["guard"].pid
+    pid = node.status("guard").pid
     rise_s = time.monotonic() + 1.0
     calm, bursts = schedule(rise_s + RISE_S, options)
     load = ",".join([f"{RISE_S}:{options.rate}", *(turn.load(options.seed) for turn in calm + bursts)])

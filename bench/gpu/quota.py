@@ -16,7 +16,7 @@ from typing import Any
 
 from common import Stage, beating, latencies, moments, pinned, steps, summarised, table, wait_until, word, write
 
-from fairlead.node.page import ControlPage, UsagePage
+from fairlead.node.guard.control_page import ControlPage, UsagePage
 
 QUOTA = 4 << 30
 PATHS = (
@@ -129,7 +129,7 @@ def main() -> None:
     found: dict[str, Any] = {}
     with Stage() as stage:
         found["quota"] = paths(stage)
-        stage.mps.quit()
+        stage.mps.stop()
         write(options.out, "quota.json", found)
         found["launches"] = launches(stage)
         write(options.out, "quota.json", found)

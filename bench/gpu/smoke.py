@@ -14,7 +14,7 @@ from pathlib import Path
 from common import Metering, Stage, beating, latencies, pinned, steps, summarised, wait_until, word, write
 
 from fairlead.node.doctor import examine
-from fairlead.node.page import ControlPage, GpuOrder, UsagePage
+from fairlead.node.guard.control_page import ControlPage, GpuOrder, UsagePage
 
 GIB = 1 << 30
 

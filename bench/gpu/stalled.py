@@ -16,17 +16,15 @@ from typing import Any
 from agents import running
 from common import Metering, Stage, moments, pinned, steps, table, wait_until, word, write
 
-from fairlead.node.spec import Role
-
 JOBS = 4
 
 
 def measure(stage: Stage, name: str, count: int, mps: bool, seconds: float) -> dict[str, Any]:
     paths = [stage.path(f"{name}-{i}.steps") for i in range(count)]
-    with running(stage) as node:
+    with running(stage, mps=mps) as node:
         for i, path in enumerate(paths):
             command = word("training.py", "--model", "resnet18", "--batch", 32, "--stall-ms", 25, "--out", path)
-            node.start(f"{name}-{i}", pinned(i, JOBS, command), Role.OFFLINE, uses_mps=mps)
+            node.start(f"{name}-{i}", pinned(i, JOBS, command))
         wait_until(lambda: all(len(moments(path)) > 100 for path in paths), 120, "every job's first hundred steps")
         metering = Metering(stage.meter)
         time.sleep(1.0)

@@ -15,8 +15,6 @@ from pathlib import Path
 from agents import running
 from common import WORKLOADS, Stage, moments, steps, wait_until, write
 
-from fairlead.node.spec import Role
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -34,7 +32,7 @@ def main() -> None:
         users = {"mine": None, "theirs": options.other}
         with running(stage) as node:
             for name, user in users.items():
-                node.start(name, job(script, folder / name), Role.OFFLINE, user=user, cwd=folder)
+                node.start(name, job(script, folder / name), user=user, cwd=str(folder))
             try:
                 wait_until(lambda: all(len(moments(folder / name)) > 30 for name in users), 90, "steps of both")
                 begin_s = time.monotonic()
@@ -43,9 +41,9 @@ def main() -> None:
                 found = {name: steps(folder / name, *window)["mean_s"] for name in users}
             finally:
                 for name in users:
-                    print(name, len(moments(folder / name)), node.output(name, 0)[-600:], flush=True)
-            status = node.seat.mps.status()
-            usage = {name: [str(p) for p in node.seat.tenants[name].usage.processes()] for name in users}
+                    print(name, len(moments(folder / name)), node.output(name)[-600:], flush=True)
+            status = node.node_gpu.mps.status()
+            usage = {name: [str(p) for p in node.job(name).usage.processes()] for name in users}
     made = {"step_s": found, "servers": len(status.servers), "clients": len(status.clients), "usage": usage}
     write(options.out, "users.json", made)
     print(made)

@@ -55,7 +55,7 @@ def main() -> None:
         infer()
     reporter = None
     if os.environ.get("FAIRLEAD_LATENCY"):
-        from fairlead.node.latency import Reporter
+        from fairlead.job.service import Reporter
 
         reporter = Reporter.from_environment()
     if os.path.exists(options.socket):
