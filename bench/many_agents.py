@@ -19,17 +19,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from tests.live.simulated_agent import SimulatedAgent
+
 from fairlead.errors import FairleadError
 from fairlead.live.client import Client
 from fairlead.node.gpu.fake_gpus import FakeMeter
 from fairlead.node.gpu.meter import info_as_json
-from fairlead.node.stream.delta import difference
 from fairlead.node.stream.dialer import dial
 from fairlead.node.stream.wire import PROTOCOL, Message, Wire
 
@@ -38,27 +39,12 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
-class SimulatedAgent:
-    """One node's agent, whose jobs run until the bench ends them."""
+class DialledAgent(SimulatedAgent):
+    """One whose jobs run until the bench ends them; it dials as real ones do."""
 
-    name: str
-    gpus: list[dict[str, Any]]
     token: str = ""
-    attempts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    barred: dict[str, dict[str, Any]] = field(default_factory=dict)
     wire: Wire | None = None
     is_gone: bool = False
-    _told: dict[str, Any] | None = None
-    _changes: int = 0
-
-    def status(self) -> dict[str, Any]:
-        return {
-            "revision": f"{self.name}-{self._changes}", "hostname": self.name, "address": None, "pid": 1,
-            "start_ticks": 1, "settings": {}, "is_fake": True, "is_awake": True, "guard_age_s": 0.1,
-            "gpus": self.gpus, "attempts": list(self.attempts.values()), "barred": list(self.barred.values()),
-            "readings": [{"gpu": info["uuid"], "accepts_offline": True, "guard_state": ""} for info in self.gpus],
-            "event_log": self.name, "events": [],
-        }  # fmt: skip
 
     async def live(self, address: tuple[str, int], fingerprint: str) -> None:
         """Dial, and dial again, until it is gone."""
@@ -82,7 +68,7 @@ class SimulatedAgent:
             wire.close()
             raise OSError(welcome["refused"])
         wire.number(int(welcome["first"]))
-        self._told = None
+        self.begin()
         self.tell(wire)
         self.wire = wire
         beating = asyncio.create_task(self._beat(wire, float(welcome["beat_s"])))
@@ -101,48 +87,14 @@ class SimulatedAgent:
             await asyncio.sleep(every_s)
 
     def tell(self, wire: Wire | None) -> None:
-        self._changes += 1
-        now = self.status()
-        told = difference(self._told, now, restless=self._told is None)
-        self._told = now
+        told = self.difference()
         if wire is not None:
             wire.send({"status": told})
 
     def _answer(self, wire: Wire, message: Message) -> None:
-        what, about = message["what"], message.get("about") or {}
-        answer: Any = {}
-        match what:
-            case "start":
-                self.attempts.setdefault(about["id"], _attempt(about))
-                answer = {"master_port": 12000}
-            case "stop":
-                if about["id"] in self.attempts:
-                    self.end(about["id"], 143)
-                else:
-                    self.barred[about["id"]] = {"id": about["id"], "nodes": about.get("nodes", [])}
-            case "forget":
-                self.attempts.pop(about["id"], None)
-                self.barred.pop(about["id"], None)
-            case "log":
-                answer = None
-            case "known":
-                answer = 0
+        answer = self.carry_out(message["what"], message.get("about") or {})
         self.tell(wire)
         wire.send({"answer": message["ask"], "ok": answer})
-
-    def end(self, attempt: str, exit_code: int = 0) -> None:
-        over = {"state": "ended", "exit_code": exit_code, "reason": "exited", "ended_at_s": time.time(), "ran_s": 60.0}
-        by = {"stopped_by": "fairlead" if exit_code else ""}
-        self.attempts[attempt] = {**self.attempts[attempt], **over, **by}
-
-
-def _attempt(order: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "id": order["id"], "gpus": order["gpus"], "nodes": order["nodes"], "rank": order["rank"], "state": "running",
-        "exit_code": None, "reason": "", "detail": "", "started_at_s": time.time(), "ended_at_s": None,
-        "ended_ago_s": None, "ran_s": None, "grace_s": 30.0, "stop_requested_at_s": None, "stopped_by": "",
-        "evicted": "", "progress": None, "energy_j": None, "energy_at_s": None,
-    }  # fmt: skip
 
 
 class Bench:
@@ -170,7 +122,7 @@ poll_s = 5.0
             time.sleep(0.05)
         self.client = Client((self.home / "url").read_text().strip(), (self.home / "token").read_text().strip())
         self.agents = [
-            SimulatedAgent(f"n{i}", [info_as_json(one) for one in FakeMeter(gpus, "H200", first=i * gpus).gpus])
+            DialledAgent(f"n{i}", [info_as_json(one) for one in FakeMeter(gpus, "H200", first=i * gpus).gpus])
             for i in range(agents)
         ]
         self.address, self.fingerprint = ("", 0), ""
@@ -207,7 +159,7 @@ poll_s = 5.0
             await asyncio.sleep(0.05)
         return time.monotonic() - began_s
 
-    def running(self) -> list[tuple[SimulatedAgent, str]]:
+    def running(self) -> list[tuple[DialledAgent, str]]:
         return [(a, one) for a in self.agents for one, part in a.attempts.items() if part["state"] == "running"]
 
     async def submit(self, count: int, rng: random.Random) -> None:

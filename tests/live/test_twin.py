@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from fairlead import traces
+from fairlead.live.engines.slurm import commands
 from fairlead.model.cluster import parse_shape
 from fairlead.policy import registry
+from tests.live.piloted import MadeUpSlurm
 from tests.live.twins import cluster_of, crowd, crowd_by_parts, run_both
 
 PRESETS = sorted({*registry.PRESETS, "fifo", "srtf", "placing=pm-first", "sharing=gandiva", "sizing=pollux"})
@@ -57,3 +59,27 @@ def test_they_do_so_where_jobs_ask_for_parts_of_gpus(spec: str, tmp_path: Path) 
 def test_they_do_so_beside_services(restarts: random.Random | None, tmp_path: Path) -> None:
     trace = traces.load("synthetic:fleet:services=6:hours=2:start_h=10")
     run_both("muxflow", trace, parse_shape("2x4:T4"), tmp_path, restarts=restarts)
+
+
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch) -> MadeUpSlurm:
+    made = MadeUpSlurm()
+    monkeypatch.setattr(commands, "run", made.run)
+    return made
+
+
+ON_PILOTS = ("eaco", "pal", "boa", "muxflow", "fair", "sizing=pollux,powering=sleep")
+
+
+@pytest.mark.parametrize("spec", ON_PILOTS)
+def test_they_do_so_where_nodes_are_pilots_of_slurm(spec: str, slurm: MadeUpSlurm, tmp_path: Path) -> None:
+    restarts = random.Random(5) if spec != "fair" else None
+    assert run_both(spec, crowd(5), cluster_of(spec, 5), tmp_path, restarts=restarts, slurm=slurm)[0] > 40
+    if registry.build(spec).powering.rents:
+        assert len(slurm.pilots) > 3, "none was ever given back and submitted again"
+    assert len(slurm.open) <= 3
+
+
+def test_they_do_so_beside_services_on_pilots(slurm: MadeUpSlurm, tmp_path: Path) -> None:
+    trace = traces.load("synthetic:fleet:services=6:hours=2:start_h=10")
+    run_both("muxflow", trace, parse_shape("2x4:T4"), tmp_path, slurm=slurm)

@@ -42,6 +42,7 @@ from fairlead.sim.result import Result
 from fairlead.sim.simjob import SimJob
 from fairlead.sim.simulation import Simulation
 from fairlead.traces.trace import Trace
+from tests.live.piloted import MadeUpSlurm, PilotedEngine
 from tests.live.scripted import AtOnce, Key, ScriptedEngine
 
 OFFSET = 1
@@ -93,15 +94,28 @@ class Twin:
     """The controller, and how it is told."""
 
     def __init__(
-        self, folder: Path, cluster: Cluster, spec: str, round_s: float | None, world: World, trace: Trace
+        self,
+        folder: Path,
+        cluster: Cluster,
+        spec: str,
+        round_s: float | None,
+        world: World,
+        trace: Trace,
+        slurm: MadeUpSlurm | None,
     ) -> None:
         self._spec, self._round_s, self._world = spec, round_s, world
         self._catalogue, self._estimates_s = Catalogue(trace.profiles.values()), trace.frame["duration_s"].to_list()
-        self.engine = ScriptedEngine(cluster, wall_s=lambda: self.now_s)
-        self.engine.wakes_at_once = False
         self.store = Store(Database(folder / "twin.db"))
         self.now_s = 0.0
+        self.engine = self._make_engine(folder, cluster, slurm)
         self.controller = self.restart()
+
+    def _make_engine(self, folder: Path, cluster: Cluster, slurm: MadeUpSlurm | None) -> ScriptedEngine | PilotedEngine:
+        if slurm is not None:
+            return PilotedEngine(cluster, folder, slurm, self.store, wall_s=lambda: self.now_s)
+        made = ScriptedEngine(cluster, wall_s=lambda: self.now_s)
+        made.wakes_at_once = False
+        return made
 
     def restart(self) -> Controller:
         """As after a crash: what it knew is gone but for the store and the engine."""
@@ -173,7 +187,7 @@ class Twin:
             used_mib = float(fleet.memory_frac[row]) * self.engine.cluster.gpu_model(gpu).memory_mib
             read = GpuReading(gpu, service_utilisation_frac=busy, service_sm_activity_frac=active)
             accepts = bool(fleet.accepts[row])
-            self.engine.readings[gpu] = dataclasses.replace(read, service_memory_mib=used_mib, accepts_offline=accepts)
+            self.engine.read(dataclasses.replace(read, service_memory_mib=used_mib, accepts_offline=accepts))
 
     def _end(self, state: JobState) -> None:
         if state.job.kind == "service":  # live, only those end that say so
@@ -217,6 +231,7 @@ class Twin:
 
     def close(self) -> None:
         self.controller.close()
+        self.engine.close()
         self.store.database.close()
 
 
@@ -307,14 +322,14 @@ def cluster_of(spec: str, seed: int) -> Cluster:
 def run_both(
     spec: str, trace: Trace, cluster: Cluster, folder: Path,
     round_s: float | None = None, restarts: random.Random | None = None,
-    look: Callable[[Twin, View], None] = lambda twin, view: None,
+    look: Callable[[Twin, View], None] = lambda twin, view: None, slurm: MadeUpSlurm | None = None,
 ) -> tuple[int, Result]:  # fmt: skip
     """How many plans both have made, each the same, and what came of it; `look` sees them before every decision.
 
-    In rounds only decisions wait for the next one, as in real life.
+    In rounds only decisions wait for the next one, as in real life. With `slurm` the controller's nodes are pilots.
     """
     world = World()
-    twin = Twin(folder, cluster, spec, round_s, world, trace)
+    twin = Twin(folder, cluster, spec, round_s, world, trace, slurm)
     try:
         witness = Witness(spec, round_s, twin, world, restarts, look)
         asleep = tuple(range(len(cluster.nodes))) if witness.powering.rents else ()
