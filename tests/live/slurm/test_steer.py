@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from fairlead.errors import InputError
-from fairlead.live.engines.slurm.steer import Steering, _expanded
+from fairlead.live.engines.engine import EngineError
+from fairlead.live.engines.slurm import commands
+from fairlead.live.engines.slurm.steer import Steering, _expanded, _scontrol
 from fairlead.policy import registry
 from tests.live.slurm.cluster import SlurmCluster
 from tests.live.slurm.conftest import GPUS, NODES
@@ -62,6 +64,24 @@ def test_when_nobody_steers_any_more_slurm_goes_on_by_itself(steered: SlurmClust
     after = Steering(registry.build("fifo"), "main", failsafe_s=600.0)
     after.step()
     assert after.driver.view.running.keys() == {waiting}
+
+
+@pytest.mark.parametrize("said", ["Job is no longer pending execution for job 16", "Invalid job id specified"])
+def test_a_job_that_started_meanwhile_stops_nobody(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    def refuse(command: list[str], text: str = "") -> str:
+        raise EngineError(f"{command[0]}: {said}")
+
+    monkeypatch.setattr(commands, "run", refuse)
+    _scontrol(["update JobId=16 StartTime=now"])
+
+
+def test_a_slurm_that_is_away_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(command: list[str], text: str = "") -> str:
+        raise EngineError("scontrol: Unable to contact slurm controller (connect failure)")
+
+    monkeypatch.setattr(commands, "run", refuse)
+    with pytest.raises(EngineError, match="Unable to contact"):
+        _scontrol(["update JobId=16 StartTime=now"])
 
 
 def test_policies_that_slurm_cannot_follow_are_refused() -> None:

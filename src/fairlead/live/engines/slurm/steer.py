@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.errors import InputError
+from fairlead.live.engines.engine import EngineError
 from fairlead.live.engines.slurm import commands
 from fairlead.model.cluster import Cluster, GpuModel, Node, gpu_model_named
 from fairlead.model.job import Job
@@ -29,6 +30,8 @@ from fairlead.policy.stack import Stack
 
 log = logging.getLogger("fairlead")
 COMMENT = "fairlead"
+_OF_A_JOB = re.compile(r"for job \d+|Invalid job id|Job/step already completing")
+"""What scontrol says when it refuses one line, and not because Slurm is away."""
 _PUSH = 0.4
 """The moment at which Slurm would go on by itself is pushed on when less than this part of the time is over."""
 
@@ -268,9 +271,19 @@ def _expanded(text: str) -> list[str]:
 
 
 def _scontrol(lines: list[str]) -> None:
-    """All at once: a process for each would take longer than all decisions. What Slurm refuses is tried again."""
-    if lines:
+    """All at once: a process for each would take longer than all decisions.
+
+    A job may have started, ended or been held between our look and this call. Slurm refuses that one line and takes the
+    others, so a refusal is no failure: the next step looks again.
+    """
+    if not lines:
+        return
+    try:
         said = commands.run(["scontrol"], "\n".join([*lines, "quit"]) + "\n")
-        for line in said.splitlines():
-            if "error" in line.lower():
-                log.warning("scontrol: %s", line.strip())
+    except EngineError as error:
+        if not _OF_A_JOB.search(str(error)):
+            raise
+        said = f"error: {error}"
+    for line in said.splitlines():
+        if "error" in line.lower():
+            log.warning("scontrol: %s", line.strip())
