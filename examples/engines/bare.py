@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlead.live.engines.engine import AttemptState, AttemptStatus, Heard, Poll, StoppedBy, Stream
+from fairlead.live.engines.engine import AttemptState, AttemptStatus, Heard, LogPlace, Poll, StoppedBy, Stream
 from fairlead.live.engines.registry import Site
 from fairlead.model.cluster import parse_shape
 from fairlead.model.placement import Placement
@@ -86,12 +86,14 @@ class BareEngine:
             self._runs.pop(attempt, None)
 
     def read_log(self, attempt: AttemptId, stream: Stream, offset: int, limit: int, gpus: Placement = ()) -> bytes:
-        """A piece of what it wrote; below 0 the offset counts from the end."""
-        try:
-            text = (self._folder / str(attempt) / stream).read_bytes()
-        except FileNotFoundError:
-            return b""
-        return text[offset:][:limit]
+        """A piece of what it wrote; below 0 the offset counts from the end. Nobody notes the order of both streams."""
+        files = [self._folder / str(attempt) / name for name in ("stdout", "stderr") if stream in (name, "all")]
+        return b"".join(file.read_bytes() for file in files if file.exists())[offset:][:limit]
+
+    def locate_log(self, attempt: AttemptId, stream: Stream, since_s: float, gpus: Placement = ()) -> LogPlace:
+        """Where its output is; without noted times all of it counts."""
+        folder = self._folder / str(attempt)
+        return LogPlace(str(folder) if folder.exists() else None)
 
     def remove(self, job_id: int, gpus: Placement = ()) -> None:
         """Delete the logs of a job that is over for good."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -66,7 +67,7 @@ def test_a_job_runs_where_and_with_what_it_was_submitted(
     done = live("submit", "--wait", "--env", "INHERITED", "--env", "GIVEN=a=b", "--", "sh", "-c", script)
     assert done.exit_code == 0, done.stderr
     job = int(done.stdout)
-    assert live("logs", job).stdout == f"{tmp_path} from-here a=b []\n"
+    assert live("logs", "--stdout", job).stdout == f"{tmp_path} from-here a=b []\n"
     assert live("logs", job, "--stderr").stdout == "complaint\n"
 
 
@@ -204,6 +205,34 @@ def test_the_last_lines_of_a_log_and_all_attempts_can_be_read(live: Live) -> Non
     assert live("logs", job, "--tail", "0").stdout == ""
     assert live("logs", job, "--attempt", "1").stdout.count("line") == 5
     assert_a_clear_error(live("logs", job, "--attempt", "9"), "there is no attempt 9")
+
+
+def test_both_streams_are_printed_in_the_order_of_time_unless_one_is_named(live: Live) -> None:
+    # A word is written when the one before it has been taken from its pipe, so their order is certain.
+    script = (
+        "import array, fcntl, sys, termios, time\n"
+        "for stream, word in ((1, 'out'), (2, 'err'), (1, 'out again')):\n"
+        "    with open(stream, 'w', closefd=False) as file: file.write(word + '\\n')\n"
+        "    left = array.array('i', [1])\n"
+        "    while left[0]: fcntl.ioctl(stream, termios.FIONREAD, left); time.sleep(0.001)\n"
+    )
+    job = submitted(live, "--wait", "--", sys.executable, "-c", script)
+    assert live("logs", job).stdout == "out\nerr\nout again\n"
+    assert live("logs", job, "--stdout").stdout == "out\nout again\n"
+    assert live("logs", job, "--stderr").stdout == "err\n"
+    assert live("logs", job, "--since", "1d").stdout == "out\nerr\nout again\n"
+    assert_a_clear_error(live("logs", job, "--stdout", "--stderr"), "exclude each other")
+    assert_a_clear_error(live("logs", job, "--since", "soon"), "--since is 'soon'")
+    path = Path(data(live("status", job, "--json"))["output_path"])
+    assert (path / "stderr.log").read_text() == "err\n"
+    assert str(path) in live("status", job).stdout.replace("\n", "")
+
+
+def test_a_log_with_nothing_in_it_says_why(live: Live) -> None:
+    waits = submitted(live, "--hold", "--", "true")
+    assert "is held and has not run yet; fairlead explain" in live("logs", waits).stderr
+    silent = submitted(live, "--wait", "--", "true")
+    assert f"job {silent} has not written anything" in live("logs", silent).stderr
 
 
 def test_a_log_is_followed_to_its_end(live: Live) -> None:

@@ -21,6 +21,7 @@ from fairlead.live.engines.engine import (
     EngineError,
     GpuReading,
     Heard,
+    LogPlace,
     NodeEvent,
     Poll,
     Progress,
@@ -178,9 +179,13 @@ class ScriptedEngine:
             key = key_of(attempt)
             if key in self.orders:
                 self._answer(self.gpus[key])
-            data = self.logs.get((key, stream), b"")
+            streams = ("stdout", "stderr") if stream == "all" else (stream,)
+            data = b"".join(self.logs.get((key, one), b"") for one in streams)
             start = offset if offset >= 0 else max(len(data) + offset, 0)
             return data[start : start + limit]
+
+    def locate_log(self, attempt: AttemptId, stream: Stream, since_s: float, gpus: Placement = ()) -> LogPlace:
+        return LogPlace(f"/scripted/{attempt}")
 
     def sleep(self, node: int) -> None:
         self.set_awake(node, False)

@@ -49,8 +49,12 @@ def _console(**options: Any) -> Console:
     return Harmless(highlight=False, markup=False, **options)
 
 
-def print_log(pieces: Iterable[bytes], *, raw: bool = False) -> None:
-    """What a job wrote, piece by piece: as it is where no terminal reads it or `raw` is wanted, else harmless."""
+def print_log(pieces: Iterable[bytes], *, raw: bool = False) -> int:
+    """What a job wrote, piece by piece: as it is where no terminal reads it or `raw` is wanted, else harmless.
+
+    Gives the number of bytes.
+    """
+    written = 0
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     is_plain = raw or not sys.stdout.isatty()
     for piece in pieces:
@@ -59,6 +63,8 @@ def print_log(pieces: Iterable[bytes], *, raw: bool = False) -> None:
         else:
             sys.stdout.write(printable_lines(decoder.decode(piece)))
         sys.stdout.flush()
+        written += len(piece)
+    return written
 
 
 def print_json(value: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ import typer
 
 from fairlead.cli.connect import ACTIVE, HomeOption, JobArgument, JobsArgument, connect, job_number
 from fairlead.cli.console import print_json, print_log, say, stdout_console
+from fairlead.cli.moments import moment
 from fairlead.cli.options import JsonOption
 from fairlead.errors import InputError
 
@@ -92,19 +93,45 @@ def status(job: JobArgument, home: HomeOption = None, json: JsonOption = False) 
 def logs(
     job: JobArgument,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job is over.")] = False,
-    stderr: Annotated[bool, typer.Option("--stderr", help="Print stderr instead of stdout.")] = False,
+    stdout: Annotated[bool, typer.Option("--stdout", help="Only what it wrote to stdout.")] = False,
+    stderr: Annotated[bool, typer.Option("--stderr", help="Only what it wrote to stderr.")] = False,
     attempt: Annotated[int | None, typer.Option("--attempt", min=1, help="Which attempt. Default: the last.")] = None,
     tail: Annotated[int | None, typer.Option("--tail", min=0, help="Only the last N lines.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Only what it wrote since then: 10m ago, or 14:30.")
+    ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Do not hide control characters from the terminal.")] = False,
     home: HomeOption = None,
 ) -> None:
-    """Print the output of a job. On a terminal control characters are shown, not obeyed."""
+    """Print what a job wrote, stdout and stderr in the order of time.
+
+    On a terminal control characters are shown, not obeyed.
+    """
+    if stdout and stderr:
+        raise InputError("--stdout and --stderr exclude each other", hint="without either, both are printed")
+    since_s = None if since is None else moment(since, "--since", time.time())
     offset = 0 if tail is None else -min(max(tail * _LINE_BYTES, 8192), _WINDOW_BYTES)
     with connect(home) as client:
         number = job_number(client, job)
-        stream = "stderr" if stderr else "stdout"
-        pieces = client.log(number, stream=stream, attempt=attempt, offset=offset, follow=follow)
-        print_log(pieces if tail is None else _from_last_lines(pieces, tail), raw=raw)
+        stream = "stderr" if stderr else "stdout" if stdout else "all"
+        pieces = client.log(number, stream=stream, attempt=attempt, offset=offset, follow=follow, since_s=since_s)
+        written = print_log(pieces if tail is None else _from_last_lines(pieces, tail), raw=raw)
+        if not written and tail != 0:
+            say("note", _why_empty(client.job(number), stream, since))
+
+
+def _why_empty(job: dict[str, Any], stream: str, since: str | None) -> str:
+    """Why there is nothing to print."""
+    what = "anything" if stream == "all" else f"anything to {stream}"
+    if not job["attempt"]:
+        return f"job {job['id']} is {job['state']} and has not run yet; fairlead explain {job['id']} says why"
+    if since is not None:
+        return f"job {job['id']} has not written {what} since {since}"
+    if job["state"] in _ORDER[:4]:
+        return f"job {job['id']} has not written {what} yet; Python keeps output back unless it runs with -u"
+    if job["output_path"] is None:
+        return f"job {job['id']} has no output, or it was deleted: logs are kept as long as jobs.keep_logs_days says"
+    return f"job {job['id']} has not written {what}"
 
 
 def _from_last_lines(pieces: Iterable[bytes], tail: int) -> Iterator[bytes]:

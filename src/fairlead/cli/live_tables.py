@@ -189,6 +189,7 @@ def _facts(job: Shown) -> Iterable[tuple[str, str]]:
     yield "an epoch", units.duration(job["epoch_s"]) if job["epoch_s"] else ""
     yield "loss", f"{job['loss']:.4g}" if job["loss"] is not None else ""
     yield "energy", _energy(job)
+    yield "output", str(job.get("output_path") or "")
     for title in ("submitted", "started", "ended"):
         yield title, _moment(job[f"{title}_at_s"])
     for one in job.get("attempts") or ():

@@ -107,15 +107,19 @@ class Client:
         self,
         job_id: int,
         *,
-        stream: str = "stdout",
+        stream: str = "all",
         attempt: int | None = None,
         offset: int = 0,
         follow: bool = False,
+        since_s: float | None = None,
     ) -> Iterator[bytes]:
-        """What it wrote, in pieces. `follow` goes on until it is over; without an attempt, over all that follow."""
+        """What it wrote, in pieces: to `stdout`, to `stderr`, or to both in the order of time.
+
+        `follow` goes on until it is over; without an attempt, over all that follow. `since_s` begins at a time of day.
+        """
         pinned, at = attempt is not None, attempt
         while True:
-            asked = {"stream": stream, "attempt": at, "offset": offset, "limit": _PIECE}
+            asked = {"stream": stream, "attempt": at, "offset": offset, "limit": _PIECE, "since_s": since_s}
             headers, data = self._http.get_bytes(f"/v1/jobs/{int(job_id)}/log", asked)
             offset = int(headers["X-Fairlead-Next-Offset"])
             at = int(headers["X-Fairlead-Attempt"]) or None

@@ -30,14 +30,15 @@ from fairlead.node.gpu.readings import reading
 from fairlead.node.identity import AttemptId, LaunchId
 from fairlead.node.json_files import read_json, write_json
 from fairlead.node.order import Order
+from fairlead.node.process.merged_log import offset_since, read_launches
 from fairlead.node.process.ports import free_port
 from fairlead.node.process.processes import boot_s, process
-from fairlead.node.process.untrusted_files import open_regular
 from fairlead.node.running_jobs import RunningJob
 from fairlead.node.sleep_state import Sleep
 from fairlead.node.stopping import StopRequest
 
-Stream = Literal["stdout", "stderr"]
+Stream = Literal["all", "stdout", "stderr"]
+"""All: both, in the order in which they were written."""
 _MOST_EVENTS = 1000
 _MOST_BYTES = 1 << 20
 _LOOK_S = 0.9
@@ -175,23 +176,22 @@ class Host:
 
     def read_log(self, attempt: AttemptId, stream: Stream, offset: int, limit: int) -> bytes | None:
         """A piece of what it wrote, of all its restarts; a negative offset is from the end. None: never started."""
+        folders = self._folders(attempt)
+        return read_launches(folders, stream, offset, min(max(limit, 0), _MOST_BYTES)) if folders else None
+
+    def locate_log(self, attempt: AttemptId, stream: Stream, since_s: float) -> dict[str, Any]:
+        """The folder with the output of its last start, and where what it wrote from a moment on begins.
+
+        Nothing of one that was never started here.
+        """
+        folders = self._folders(attempt)
+        if not folders:
+            return {"path": None, "offset": 0}
+        return {"path": str(folders[-1]), "offset": offset_since(folders, stream, since_s)}
+
+    def _folders(self, attempt: AttemptId) -> list[Path]:
         launcher = self._agent.launcher
-        left, out = min(max(limit, 0), _MOST_BYTES), b""
-        launches = launcher.launches_of(attempt)
-        if not launches:
-            return None
-        if offset < 0:  # so many bytes before the end
-            sizes = (launcher.log(launch, stream).stat().st_size for launch in launches)
-            with contextlib.suppress(OSError):
-                offset += sum(sizes)
-            offset = max(offset, 0)
-        for launch in launches:
-            with contextlib.suppress(OSError), open_regular(launcher.log(launch, stream)) as file:
-                size = os.fstat(file.fileno()).st_size
-                file.seek(min(offset, size))
-                piece = file.read(left)
-                offset, left, out = max(offset - size, 0), left - len(piece), out + piece
-        return out
+        return [launcher.log(launch, "stdout").parent for launch in launcher.launches_of(attempt)]
 
     def sleep(self) -> None:
         """Take no jobs until woken."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request
 
-from fairlead.errors import InputError, did_you_mean
+from fairlead.errors import FairleadError, InputError, did_you_mean
 from fairlead.live.api.answers import Json, Refusal, documented
 from fairlead.live.api.auth import Caller, act, caller
 from fairlead.live.api.context import LARGEST, Context, Here, JobId, context, settled
@@ -18,6 +18,7 @@ from fairlead.live.jobs.admission import check_fit
 from fairlead.live.jobs.job import LiveJob
 from fairlead.live.jobs.request import JobRequest
 from fairlead.live.jobs.states import Cause, State, may
+from fairlead.live.storage.store import Attempt
 
 router = APIRouter()
 MOST_JOBS = 1000
@@ -107,6 +108,7 @@ async def job(job_id: JobId, who: Caller, here: Here) -> Json:
         return {
             **job_view(row, here.controller),
             "attempts": [attempt_view(attempt, here.controller) for attempt in attempts],
+            "output_path": _output_path(here, attempts) if row["has_logs"] else None,
         }
 
     return Json(await here.read(find))
@@ -128,6 +130,14 @@ async def hold(job_id: JobId, asked: Request, here: Here) -> Json:
 async def release(job_id: JobId, asked: Request, here: Here) -> Json:
     """Let one that is held, backs off or is parked wait for GPUs again."""
     return await _wish(here, asked, job_id, "release")
+
+
+def _output_path(here: Context, attempts: list[Attempt]) -> str | None:
+    """The folder with what the last attempt wrote; None where its node does not say."""
+    try:
+        return here.controller.engine.locate_log(attempts[-1].id, "all", 0.0, attempts[-1].gpus).path
+    except (FairleadError, IndexError):
+        return None
 
 
 async def _wish(here: Context, asked: Request, job_id: int, wish: str) -> Json:

@@ -41,8 +41,12 @@ async def log(
         int, Query(ge=-MOST_OFFSET, le=MOST_OFFSET, description="In bytes; a negative one counts from the end.")
     ] = 0,
     limit: Annotated[int, Query(ge=1, le=MOST_BYTES)] = 65536,
+    since_s: Annotated[
+        float | None,
+        Query(ge=0.0, le=1e12, allow_inf_nan=False, description="Begin with what was written then, as a time of day."),
+    ] = None,
 ) -> Response:
-    """A piece of its log."""
+    """A piece of its log: of one stream, or of both in the order in which they were written."""
     row = await here.job_row(job_id, who)
     number = attempt if attempt is not None else row["attempt"]
     if number > row["attempt"]:
@@ -56,6 +60,8 @@ async def log(
             return b"", 0, True
         read = partial(here.controller.engine.read_log, tried.id, stream, gpus=tried.gpus)
         start = offset if offset >= 0 else max(_size(read) + offset, 0)
+        if since_s is not None:
+            start = max(start, here.controller.engine.locate_log(tried.id, stream, since_s, tried.gpus).offset)
         data = read(start, limit)
         end = start + len(data)
         return data, end, tried.is_over and not (data and read(end, 1))

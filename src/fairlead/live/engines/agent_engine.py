@@ -20,6 +20,7 @@ from fairlead.live.engines.engine import (
     EngineError,
     GpuReading,
     Heard,
+    LogPlace,
     NodeEvent,
     Poll,
     Stray,
@@ -214,6 +215,15 @@ class AgentEngine:
         if unreachable.intersection(nodes):
             raise AgentAwayError(f"{attempt.in_words}: a node that may have its logs does not answer")
         return b""
+
+    def locate_log(self, attempt: AttemptId, stream: Stream, since_s: float, gpus: Placement = ()) -> LogPlace:
+        """Where its first node keeps what it wrote, and where in that a moment, as time of day, is."""
+        for node in self._candidates(attempt, gpus):
+            asked = {"id": str(attempt), "stream": stream, "since_s": since_s}
+            found = {} if self._is_absent(node) else self._post(node, "locate-log", asked)
+            if found.get("path"):
+                return LogPlace(found["path"], found["offset"])
+        return LogPlace()
 
     def sleep(self, node: int) -> None:
         """Nothing runs there: save what can be saved."""

@@ -18,7 +18,7 @@ from fairlead.node.identity import AttemptId
 from fairlead.node.order import Order
 from fairlead.node.progress import Progress as Progress
 
-Stream = Literal["stdout", "stderr"]
+Stream = Literal["all", "stdout", "stderr"]
 
 
 class EngineError(FairleadError):
@@ -169,6 +169,16 @@ class Poll:
     """Nodes that are about to go: whoever runs there has to end in time, and goes on elsewhere."""
 
 
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """Where the output of an attempt is."""
+
+    path: str | None = None
+    """The folder with it, on its first node; None where there is none, or none any more."""
+    offset: int = 0
+    """Where what was written from the moment asked for begins."""
+
+
 class Engine(Protocol):
     """Brings nodes and runs attempts on them. Calls may come from any thread."""
 
@@ -225,6 +235,10 @@ class Engine(Protocol):
 
         An offset below 0 counts from the end. `gpus` are those that it had, where that is known.
         """
+        ...
+
+    def locate_log(self, attempt: AttemptId, stream: Stream, since_s: float, gpus: Placement = ()) -> LogPlace:
+        """Where its first node keeps what it wrote, and where in that a moment, as time of day, is."""
         ...
 
     def sleep(self, node: int) -> None:

@@ -7,6 +7,7 @@
     POST /stop   {"id": "17.2.9f3c01ab", "grace_s": 30, "nodes": [0, 1]}; without a grace, the job's own
     POST /forget {"id": "17.2.9f3c01ab"}, /remove {"job_id": 17}, /sleep {}, /wake {}
     POST /enable {"gpu": "GPU-..."}  {"was_disabled": true}
+    POST /locate-log {"id": "17.2.9f3c01ab", "stream": "all", "since_s": 1.7e9}  {"path": "/...", "offset": 4711}
 
 What is refused now and may work later is answered with 409, what never will with 400, the log of an attempt that was
 never started with 404, all with an `error` to read.
@@ -97,8 +98,7 @@ class Handler(BaseHTTPRequestHandler):
             events_after = _whole(asked, "events_after", default=0)
             return self.host.status(asked.get("after", ""), wait_s, events_after, asked.get("event_log"))
         if where.path == "/log":
-            stream: Stream = "stderr" if asked.get("stream") == "stderr" else "stdout"
-            attempt, limit = _attempt(asked), _whole(asked, "limit")
+            stream, attempt, limit = stream_named(asked), _attempt(asked), _whole(asked, "limit")
             offset = _whole(asked, "offset", least=-(2**62))  # below 0: from the end
             found = self.host.read_log(attempt, stream, offset, limit)
             if found is None:
@@ -147,11 +147,23 @@ def carry_out(host: Host, what: str, about: Mapping[str, Any]) -> dict[str, Any]
             host.sleep()
         case "wake":
             host.wake()
+        case "locate-log":
+            return host.locate_log(_attempt(about), stream_named(about), _number(about, "since_s"))
         case "enable":
             return {"was_disabled": host.enable(str(about.get("gpu", "")))}
         case other:
             raise InputError(f"nothing is at /{other}")
     return {}
+
+
+def stream_named(asked: Mapping[str, Any]) -> Stream:
+    """The stream of output that is asked for; stdout unless another is named."""
+    match asked.get("stream"):
+        case "all":
+            return "all"
+        case "stderr":
+            return "stderr"
+    return "stdout"
 
 
 def _attempt(asked: Mapping[str, Any]) -> AttemptId:

@@ -12,9 +12,10 @@ from __future__ import annotations
 import contextlib
 import os
 
+from fairlead.node.process.log_index import NAME, STREAMS, LogIndex
+
 # No dataclasses, no pathlib: supervisors load this, one per job.
 
-STREAMS = ("stdout", "stderr")
 TAIL_BYTES = 64 << 10
 _PIECE_BYTES = 64 << 10
 _SMALL_DISK_FRAC = 0.1
@@ -29,7 +30,7 @@ class BoundedLog:
     def __init__(self, path: str, most_bytes: int, reserve_bytes: int) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
         self._most_bytes, self._reserve_bytes = most_bytes, reserve_bytes
-        self._kept = os.fstat(self._file).st_size
+        self._kept = self.size = os.fstat(self._file).st_size
         self._lost = 0
         self._tail = b""
 
@@ -80,6 +81,7 @@ class BoundedLog:
         with contextlib.suppress(OSError):  # the disk is full after all, or broken
             while done < len(piece):
                 done += os.write(self._file, piece[done:])
+        self.size += done
         return done
 
 
@@ -89,13 +91,15 @@ class Outputs:
     def __init__(self, folder: str, most_bytes: int, reserve_bytes: int) -> None:
         """OSError where the files cannot be made."""
         self._logs: dict[int, BoundedLog] = {}
+        self._streams: dict[int, int] = {}
+        self._index = LogIndex(os.path.join(folder, NAME))
         writers = []
-        for name in STREAMS:
+        for number, name in enumerate(STREAMS):
             log = BoundedLog(os.path.join(folder, f"{name}.log"), most_bytes, reserve_bytes)
             reader, writer = os.pipe()
             os.set_blocking(reader, False)  # our end only; the job's waits as any pipe does
             _enlarge(writer)
-            self._logs[reader] = log
+            self._logs[reader], self._streams[reader] = log, number
             writers.append(writer)
         self.writers = tuple(writers)
         """The job's ends."""
@@ -118,10 +122,11 @@ class Outputs:
         except BlockingIOError:
             return False
         if piece:
-            self._logs[reader].take(piece)
+            log = self._logs[reader]
+            log.take(piece)
+            self._index.note(self._streams[reader], log.size)
             return True
-        os.close(reader)  # nobody can write to it any more
-        self._logs.pop(reader).close()
+        self._end(reader, self._logs.pop(reader))  # nobody can write to it any more
         return False
 
     def drain(self) -> None:
@@ -136,9 +141,14 @@ class Outputs:
         self.close_writers()
         self.drain()
         for reader, log in self._logs.items():
-            os.close(reader)
-            log.close()
+            self._end(reader, log)
         self._logs.clear()
+        self._index.close()
+
+    def _end(self, reader: int, log: BoundedLog) -> None:
+        os.close(reader)
+        log.close()
+        self._index.note(self._streams[reader], log.size, at_once=True)
 
 
 def _enlarge(pipe: int) -> None:

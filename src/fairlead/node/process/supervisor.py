@@ -7,7 +7,7 @@ One supervisor per job, so it loads as little as it can: see `Launcher` for how 
     running.json   who runs it, written before the first instruction of the command
     executed       there once the command is executed: before, its folder or its program may still be waited for
     exit.json      how it ended
-    stdout.log, stderr.log   what it wrote, within bounds (output.py)
+    stdout.log, stderr.log   what it wrote, within bounds (output.py); index.log says in which order
 
 All that touches what belongs to the user, their folder above all, is done by the job's own process: on a file system
 that hangs nobody else hangs with it.

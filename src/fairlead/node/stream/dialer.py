@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from fairlead.errors import FairleadError, InputError, RunError
-from fairlead.node.host import Host, Stream
-from fairlead.node.http.routes import UnknownError, carry_out
+from fairlead.node.host import Host
+from fairlead.node.http.routes import UnknownError, carry_out, stream_named
 from fairlead.node.identity import AttemptId
 from fairlead.node.process.processes import boot_s
 from fairlead.node.stream.delta import difference
@@ -251,9 +251,8 @@ class Dialer:
     def _carry_out(self, what: str, about: Mapping[str, Any]) -> Any:
         match what:
             case "log":
-                stream: Stream = "stderr" if about.get("stream") == "stderr" else "stdout"
                 attempt = AttemptId.parse(str(about["id"]))
-                found = self._host.read_log(attempt, stream, int(about["offset"]), int(about["limit"]))
+                found = self._host.read_log(attempt, stream_named(about), int(about["offset"]), int(about["limit"]))
                 return None if found is None else base64.b64encode(found).decode()
             case "known":
                 return self._host.highest_job_id()

@@ -92,6 +92,9 @@ class JobWithAttempts(JobView):
     command: list[str]
     cwd: str
     detail: str = Field(description="Its last words, where it failed.")
+    output_path: str | None = Field(
+        description="The folder on its first node with stdout.log and stderr.log of the last attempt; null before one."
+    )
 
     attempts: list[AttemptView]
 
