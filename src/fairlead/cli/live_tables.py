@@ -181,6 +181,7 @@ def _facts(job: Shown) -> Iterable[tuple[str, str]]:
     yield "folder", str(job["cwd"] or "")
     yield "GPUs", _width(job) + (f", {units.digits(job['memory_mib'])} MiB each" if job["memory_mib"] else "")
     yield "profile", str(job["profile"] or "")
+    yield "application", str(job["application"] or "")
     yield "priority", str(job["priority"] or "")
     yield "deadline", _deadline(job)
     for title in ("estimate", "slo"):

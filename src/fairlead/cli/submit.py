@@ -48,6 +48,15 @@ def submit(
             "--profile", metavar="NAME", help="The profile that describes it: resnet50.", rich_help_panel=_NEEDS
         ),
     ] = None,
+    application: Annotated[
+        str | None,
+        typer.Option(
+            "--application",
+            metavar="NAME",
+            help="The program it is a run of. Default: by its profile or its command.",
+            rich_help_panel=_NEEDS,
+        ),
+    ] = None,
     deadline: Annotated[
         str | None,
         typer.Option(
@@ -136,6 +145,7 @@ def submit(
         "max_gpus": max_gpus,
         "memory_mib": None if mem is None else mebibytes(mem, "--mem"),
         "profile": profile,
+        "application": application,
         "deadline_s": None if deadline is None else seconds(deadline, "--deadline"),
         "estimate_s": None if estimate is None else seconds(estimate, "--estimate"),
         "priority": _priority(priority),

@@ -51,7 +51,7 @@ async def submit(wanted: JobRequest, asked: Request, key: Key = None) -> Json:
     # Not as dependencies, of which each costs as much as validating the job.
     who, here = caller(asked), context(asked)
     controller = here.controller
-    request = here.admit(wanted, who.user)
+    request = here.admit(wanted, who.user).recognised()
     check_fit(request, controller.cluster, controller.driver.stack, controller.catalogue)
     submit_s, at_s = controller.clock.now_s(), time.time()
 

@@ -23,7 +23,10 @@ _FROM_ROW = (
     "id", "name", "user", "state", "phase", "reason", "attempt", "failures", "sm_share", "submitted_at_s",
     "started_at_s", "ended_at_s", "exit_code",
 )  # fmt: skip
-_FROM_REQUEST = ("kind", "gpu_frac", "memory_mib", "profile", "priority", "deadline_s", "estimate_s", "slo_s")
+_FROM_REQUEST = (
+    "kind", "gpu_frac", "memory_mib", "profile", "application", "priority", "deadline_s",
+    "estimate_s", "slo_s",
+)  # fmt: skip
 _FROM_PROGRESS = ("epochs_done", "epochs", "epoch_s", "loss")
 _FROM_ATTEMPT = (
     "shared", "sm_share", "is_over", "stopping", "started_at_s", "ended_at_s", "exit_code", "reason",

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from fairlead.errors import InputError
+from fairlead.live.jobs.applications import application_of
 from fairlead.model.catalogue import BUILT_IN, Catalogue
 from fairlead.model.job import Job
 from fairlead.node.order import check_latency_url
@@ -45,6 +46,9 @@ class JobRequest(BaseModel):
     max_gpus: int | None = Field(default=None, ge=1, le=MOST_GPUS)
     memory_mib: float = Field(default=0.0, ge=0.0, le=1e9, allow_inf_nan=False, description="On each GPU; 0: unknown.")
     profile: Name = Field(default="generic", min_length=1)
+    application: Name = Field(
+        default="", description="The program that it is a run of; empty: by its profile or its command."
+    )
     deadline_s: Seconds | None = Field(default=None, description="From submission on.")
     estimate_s: Seconds | None = Field(default=None, description="How long it takes alone on the GPUs asked for.")
     priority: int = Field(default=0, ge=-1000, le=1000, description="low is -1, normal 0, high 1.")
@@ -62,7 +66,7 @@ class JobRequest(BaseModel):
     grace_s: float = Field(default=30.0, ge=0.0, le=86400.0, allow_inf_nan=False)
     hold: bool = False
 
-    @field_validator("name", "profile", "cwd")
+    @field_validator("name", "profile", "application", "cwd")
     @classmethod
     def _printable(cls, text: str) -> str:
         if _UNPRINTABLE.search(text):
@@ -162,6 +166,18 @@ class JobRequest(BaseModel):
     def shown_name(self) -> str:
         """Its name, or what its command is called."""
         return self.name or _UNPRINTABLE.sub("?", PurePosixPath(self.command[0]).name)[:100] or "job"
+
+    def recognised(self) -> JobRequest:
+        """With its application named; for a request that still has its command."""
+        found = application_of(
+            self.command,
+            self.cwd,
+            application=self.application,
+            profile=self.profile,
+            kind=self.kind,
+            batch=self.batch,
+        )
+        return self.model_copy(update={"application": found})
 
     def light(self) -> JobRequest:
         """Without what only its start needs, command and environment: these may be large, and jobs may be many."""

@@ -43,6 +43,7 @@ class JobView(Shape):
     max_gpus: int
     memory_mib: float
     profile: str
+    application: str = Field(description="The program that it is a run of; empty of jobs from before this was told.")
     priority: int
     deadline_s: float | None
     deadline_at_s: float | None
