@@ -1,0 +1,1 @@
+"""What jobs are like, learnt from what is seen of them. One learner serves the simulator and the live controller."""
