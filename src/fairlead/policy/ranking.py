@@ -134,9 +134,18 @@ class Ranking:
 
     def start(self, entry: Entry, width: int) -> None:
         """A waiting job is to run on that many GPUs."""
+        self._note_passing(entry)
         self.dequeue(entry.state.job.id)
         self._took(entry.state, width)
         self.ranked.add(Rank(self._ordering.as_running(entry.key, self.view.now_s), entry.state, width))
+
+    def _note_passing(self, entry: Entry) -> None:
+        """Tell an ordering that preempts whether a job goes ahead of one before it that does not fit."""
+        if not self._ordering.preemptive:
+            return
+        head = self.head()
+        if (head is not None and head.key < entry.key) or any(e.key < entry.key for e in self._aside):
+            self._ordering.passed(entry.state)
 
     def _took(self, state: JobState, width: int) -> None:
         self._ordering.took(state, width, self.view)
@@ -180,6 +189,7 @@ class Ranking:
         chosen: dict[int, Rank] = {}
         displaced: dict[int, JobState] = {}
         while (entry := self._first_that_fits(free, widest)) is not None:
+            self._note_passing(entry)
             self.dequeue(entry.state.job.id)
             off: list[Rank] = []
             while free < entry.width:

@@ -163,6 +163,7 @@ class IndexedRanking(Ranking):
 
     def start(self, entry: Entry, width: int) -> None:
         """Note it in the lists that this stack keeps."""
+        self._note_passing(entry)
         self.dequeue(entry.state.job.id)
         self._took(entry.state, width)
         if self._ranks:

@@ -206,6 +206,9 @@ class Ordering(Stage):
         """
         return ()
 
+    def passed(self, state: JobState) -> None:
+        """A waiting job is given GPUs in the present decision, ahead of one before it that does not fit."""
+
 
 @dataclass
 class Placing(Stage):
