@@ -143,9 +143,9 @@ class Boa(Sizing):
 
     def __post_init__(self) -> None:
         for name in ("budget", "every_s", "rarest_s", "horizon_s", "widest"):
-            value = getattr(self, name)
-            if value < 0 or (value == 0 and (name != "budget" or self.elastic)):
-                raise ValueError(f"{name}={getattr(self, name):g}: above 0")
+            value, may_be_zero = getattr(self, name), name == "budget" and not self.elastic
+            if value < 0 or (value == 0 and not may_be_zero):
+                raise ValueError(f"{name}={value:g}: {'0 or more' if may_be_zero else 'above 0'}")
         self._curves = Curves(known=self.known, adapts_batch=True)
         self._arrivals = Arrivals({t.name: t for t in self.types}, self.trust_jobs)
         self._controller = BudgetController(self.budget, self.horizon_s)
