@@ -16,6 +16,7 @@ import threading
 from pathlib import Path
 
 from fairlead.node import shim
+from fairlead.node.guard.busy_page import BusyPage
 from fairlead.node.guard.control_page import ControlPage, GpuOrder
 
 STUB = Path(__file__).resolve().parents[1] / "tests" / "node" / "stub"
@@ -55,6 +56,11 @@ def measure(folder: Path, page: ControlPage) -> list[dict[str, object]]:
     row("launch, no page", "cost", 3_000_000, alone)
     row("launch, page at full rate", "cost", 3_000_000, shared)
     row("launch, rate limited, not reached", "cost", 300_000, shared, 0.99)
+    busy = BusyPage.create(folder / "service.busy")
+    row("launch of a service, observed", "cost", 3_000_000, shim.observing_environment(library, busy.path))
+    page.obey([busy.path], inflight_s=0.001)
+    row("launch, beside an idle service", "cost", 3_000_000, shared)
+    page.obey([])
     row("allocation and free, one process", "memory-cost", 100_000, alone)
     row("allocation and free, shared quota", "memory-cost", 100_000, shared)
     return rows

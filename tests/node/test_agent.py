@@ -43,13 +43,14 @@ class World:
     """An agent on made-up hardware, driven by the test's own hand."""
 
     def __init__(
-        self, folder: Path, guard: GuardConfig = CONFIG, mps_recovery: RecoveryConfig | None = None, gpus: int = 1
-    ) -> None:
+        self, folder: Path, guard: GuardConfig = CONFIG, mps_recovery: RecoveryConfig | None = None, gpus: int = 1,
+        library: Path | None = None,
+    ) -> None:  # fmt: skip
         self.folder = folder
         self.meter = FakeMeter(gpus)
         self.binary = fake_mps.install(folder / "bin")
         self.config = AgentConfig(guard, mps_recovery or RecoveryConfig(), True, str(self.binary), 2.0)
-        self.agent = Agent(folder / "run", self.meter, config=self.config)
+        self.agent = Agent(folder / "run", self.meter, config=self.config, library=library)
 
     def until(self, true: Callable[[], object], within_s: float = PATIENCE_S) -> None:
         until_s = time.monotonic() + within_s
@@ -94,7 +95,8 @@ class World:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="ag") as made:  # short: sockets have short paths
+    # Short: sockets have short paths. The supervisor of a job that was killed may still write its last word there.
+    with tempfile.TemporaryDirectory(prefix="ag", ignore_cleanup_errors=True) as made:
         yield Path(made)
 
 
@@ -400,3 +402,31 @@ def test_a_gpu_that_its_guard_has_disabled_is_enabled_by_hand(world: World) -> N
     assert saved[GPU]["state"] == "init"
     with pytest.raises(InputError, match="no GPU"):
         world.agent.enable("GPU-elsewhere")
+
+
+def obeyed(world: World) -> set[str]:
+    page = world.agent.node_gpu(GPU).running_jobs[TRAIN].page
+    assert page is not None
+    return {name.value.decode() for name in page._layout.services} - {""}
+
+
+def test_an_offline_job_obeys_the_services_on_its_gpu_while_they_are_there(folder: Path) -> None:
+    world = World(folder, library=folder / "shim.so")  # nothing to preload: the jobs here launch nothing
+    try:
+        world.agent.start(offline())
+        world.until(lambda: "up" in world.output(TRAIN))
+        assert obeyed(world) == set()
+        world.agent.start(service("import os; print(os.environ['FAIRLEAD_SHIM_BUSY'], flush=True); " + QUIET))
+        world.until(lambda: "up" in world.output(SERVE))
+        busy = Path(world.output(SERVE).split()[0])
+        world.until(lambda: obeyed(world) == {busy.name})
+        world.agent.close()
+        world.agent = Agent(world.folder / "run", FakeMeter(1), config=world.config, library=folder / "shim.so")
+        world.agent.tick()
+        assert obeyed(world) == {busy.name}, "an agent that comes after one that crashed goes on"
+        world.agent.stop(SERVE)
+        world.until(lambda: SERVE not in world.agent.node_gpu(GPU).running_jobs)
+        world.agent.tick()
+        assert (obeyed(world), busy.exists()) == (set(), False)
+    finally:
+        world.end()

@@ -24,6 +24,7 @@ from fairlead.node.gpu import memory_quotas, usage
 from fairlead.node.gpu.energy import Energy
 from fairlead.node.gpu.gpus import NodeGpu, NodeGpus
 from fairlead.node.gpu.meter import Meter
+from fairlead.node.guard.busy_page import BusyPage, bearable_inflight_s
 from fairlead.node.guard.eviction import Evictions
 from fairlead.node.guard.latency import Keys, SocketSource, Source
 from fairlead.node.guard.scrape import Scrapes
@@ -258,6 +259,7 @@ class Agent:
                 node_gpu.take(sample)
             for running_job in node_gpu.running_jobs.values():
                 running_job.publish(order, node_gpu.uuid)
+        self._tell_services()
         for running_job in list(self._jobs.running.values()):
             if running_job.eviction is not None and self._evictions.go_on(running_job, now_s):
                 self._look_soon()  # the next look counts its energy and deals with its end
@@ -265,6 +267,21 @@ class Agent:
             self._looked_s = now_s
             for node_gpu in self._node_gpus:
                 self._look(node_gpu)
+
+    def _tell_services(self) -> None:
+        """Every offline job obeys the services on its GPUs: its launches wait while one of them is busy."""
+        for running_job in self._jobs.running.values():
+            if running_job.page is None:
+                continue
+            beside = {
+                one.id: one.order
+                for node_gpu in self._node_gpus.under(running_job)
+                for one in node_gpu.running_jobs.values()
+                if one.order.is_service
+            }
+            pages = [self._running_jobs.busy_path(order) for order in beside.values()]
+            inflight_s = bearable_inflight_s(map(BusyPage, pages), self.config.guard.rate.inflight_s)
+            running_job.page.obey(pages, inflight_s if pages else 0.0)
 
     def _look_soon(self) -> None:
         """Look around with the next period: something has ended, or may have."""

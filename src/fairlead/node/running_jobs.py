@@ -9,6 +9,7 @@ from pathlib import Path
 from fairlead.errors import FairleadError, InputError
 from fairlead.job import place
 from fairlead.node import shim
+from fairlead.node.guard.busy_page import BusyPage
 from fairlead.node.guard.control_page import ControlPage, GpuOrder, UsagePage
 from fairlead.node.identity import AttemptId, LaunchId
 from fairlead.node.json_files import read_json, write_json
@@ -121,6 +122,10 @@ class RunningJobs:
         env = {place.REPORT: str(self._reports.path(order.id)), place.STOP: str(self._reports.stop_path(order.id))}
         if order.is_service:
             env[place.LATENCY] = str(self.socket)
+            if self.library is not None and order.shared:
+                busy = BusyPage.create(self.busy_path(order), order.gpus)
+                give_to(busy.path, order.user)
+                env |= shim.observing_environment(self.library, busy.path)
         elif self.library is not None and order.shared:
             env |= self._watch_over(running_job, self.library)
         if order.is_mps_client and mps is not None:
@@ -180,12 +185,19 @@ class RunningJobs:
     def forget(self, running_job: RunningJob) -> None:
         """It is over, and everybody has been told."""
         running_job.close()
+        if running_job.order.is_service and (running_job.is_stopped or not running_job.order.is_restarted):
+            # Not before: its neighbours have the page mapped, and its next launch goes on with it.
+            self.busy_path(running_job.order).unlink(missing_ok=True)
         self.launcher.settle(running_job.launch)
         self._path(self._unsettled, running_job.launch, "json").unlink(missing_ok=True)
 
     def next_launch(self, attempt: AttemptId) -> LaunchId:
         """One that was never used."""
         return LaunchId(attempt, len(self.launcher.launches_of(attempt)))
+
+    def busy_path(self, service: Order) -> Path:
+        """Where a service tells when it is at work; one page for all launches of an attempt."""
+        return self._pages / f"{service.id}.busy"
 
     def _watch_over(self, running_job: RunningJob, library: Path) -> dict[str, str]:
         order, quota_mib = running_job.order, running_job.start_quota_mib

@@ -12,7 +12,7 @@ import pytest
 
 from fairlead.errors import InputError
 from fairlead.node import shim
-from fairlead.node.guard import control_page
+from fairlead.node.guard import busy_page, control_page
 from fairlead.node.guard.control_page import ControlPage, GpuOrder, UsagePage
 
 PAIRS = {
@@ -21,6 +21,9 @@ PAIRS = {
     "usage_page": control_page.UsageLayout,
     "usage_gpu": control_page.UsageGpu,
     "usage_slot": control_page.UsageSlot,
+    "busy_page": busy_page.BusyLayout,
+    "busy_process": busy_page.BusyProcess,
+    "busy_mark": busy_page.BusyMark,
 }
 UUID = "GPU-8e1f5a3c-0d3c-11ef-9f4b-0242ac120002"
 
@@ -43,6 +46,8 @@ def test_c_and_python_agree_on_every_field(tmp_path: Path) -> None:
         "USAGE_MAGIC": control_page.USAGE_MAGIC,
         "PAGE_BYTES": control_page.PAGE_BYTES,
     }
+    constants |= {"BUSY_MAGIC": busy_page.BUSY_MAGIC, "BUSY_PROCESSES": busy_page.BUSY_PROCESSES}
+    constants |= {"SERVICES": control_page.SERVICES, "SERVICE_NAME": control_page.SERVICE_NAME}
     constants |= {"MAX_GPUS": control_page.MAX_GPUS, "SLOTS": control_page.SLOTS, "PAGE_VERSION": control_page.VERSION}
     for name, value in constants.items():
         wanted.append(f"{name} {value}")

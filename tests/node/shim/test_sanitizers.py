@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.node import shim
+from fairlead.node.guard.busy_page import BusyPage
 from fairlead.node.guard.control_page import ControlPage, GpuOrder
 from tests.node.shim.conftest import STUB, Rig
 from tests.patience import PATIENCE_S
@@ -154,6 +155,18 @@ def test_known_scenarios_are_clean(sanitized: Sanitized, tmp_path: Path) -> None
         sanitized.run(tmp_path, "client", "busy", 0.3, "k100us", "k2000us", FAIRLEAD_SHIM_PAGE=page.path)
         for how in ("exit", "_exit"):
             sanitized.run(tmp_path, "client", "leave", how, code=7)
+
+
+def test_observing_a_service_and_obeying_it_are_clean(sanitized: Sanitized, tmp_path: Path) -> None:
+    busy = BusyPage.create(tmp_path / "service.busy")
+    with ControlPage.create(tmp_path / "page", inflight_s=0.01) as page:
+        page.write(GpuOrder())
+        page.obey([busy.path])
+        kernels = ("k300us", "k900us", "k20us")
+        service = sanitized.start(tmp_path, "client", "threads", 0.4, *kernels, FAIRLEAD_SHIM_BUSY=busy.path)
+        sanitized.run(tmp_path, "client", "threads", 0.4, *kernels, FAIRLEAD_SHIM_PAGE=page.path)
+        out, _ = service.communicate(timeout=PATIENCE_S)
+    assert (service.returncode, out) == (0, "")
 
 
 def test_leaving_by_a_signal_is_clean(sanitized: Sanitized, tmp_path: Path) -> None:

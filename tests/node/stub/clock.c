@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -181,6 +182,18 @@ int nanosleep(const struct timespec *asked, struct timespec *rest) {
     }
     pthread_mutex_lock(&shared->lock);
     sleep_for(ns);
+    pthread_mutex_unlock(&shared->lock);
+    return 0;
+}
+
+/* What Python sleeps by. */
+int clock_nanosleep(clockid_t which, int flags, const struct timespec *asked, struct timespec *rest) {
+    if (!shared || !member || which != CLOCK_MONOTONIC) {
+        return (int)syscall(SYS_clock_nanosleep, which, flags, asked, rest) ? errno : 0;
+    }
+    int64_t ns = asked->tv_sec * SECOND_NS + asked->tv_nsec;
+    pthread_mutex_lock(&shared->lock);
+    sleep_for(flags & TIMER_ABSTIME ? ns - shared->now_ns : ns);
     pthread_mutex_unlock(&shared->lock);
     return 0;
 }

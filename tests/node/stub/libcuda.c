@@ -54,8 +54,8 @@ static __thread struct context *stack[16];
 static __thread int depth;
 static __thread int capture_mode; /* 0: global */
 static int captures; /* in global mode */
-static struct context primaries[4];
-static int primary_references[4];
+static struct context primaries[16];
+static int primary_references[16];
 static int64_t engine_ns;
 static struct block *blocks;
 static struct pool default_pools[4];
@@ -538,6 +538,8 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
 
 CUresult cuStreamCreate(struct stream **out, unsigned flags) { (void)flags; *out = calloc(1, sizeof **out); return OK; }
 CUresult cuStreamSynchronize(void *handle) { sleep_until(stream_of(handle, 0)->done_ns); return OK; }
+CUresult cuStreamSynchronize_ptsz(void *handle) { sleep_until(stream_of(handle, 1)->done_ns); return OK; }
+CUresult cuStreamQuery(void *handle) { return now() >= stream_of(handle, 0)->done_ns ? OK : NOT_READY; }
 
 CUresult cuStreamBeginCapture_v2(struct stream *stream, int mode) {
     stream->capturing = 1;
@@ -647,6 +649,7 @@ CUresult cuEventRecord(struct event *event, void *handle) {
 CUresult cuEventQuery(struct event *event) {
     return spoils() ? CAPTURE_UNSUPPORTED : now() >= event->at_ns ? OK : NOT_READY;
 }
+CUresult cuEventSynchronize(struct event *event) { sleep_until(event->at_ns); return OK; }
 CUresult cuEventElapsedTime(float *ms, struct event *start, struct event *end) {
     *ms = (float)((double)(end->at_ns - start->at_ns) / 1e6);
     return OK;
@@ -780,6 +783,7 @@ static struct { const char *name; int version; int ptsz; void *function; } expor
     E(cuDevicePrimaryCtxRetain, 7000) V(cuDevicePrimaryCtxRelease, 7000, cuDevicePrimaryCtxRelease)
     V(cuDevicePrimaryCtxRelease, 11000, cuDevicePrimaryCtxRelease_v2)
     V(cuDeviceTotalMem, 2000, cuDeviceTotalMem) V(cuDeviceTotalMem, 3020, cuDeviceTotalMem_v2)
+    E(cuEventSynchronize, 2000) E(cuStreamQuery, 2000) E(cuStreamSynchronize, 2000)
     E(cuCtxSetCurrent, 4000) E(cuCtxSynchronize, 2000) V(cuMemAlloc, 2000, cuMemAlloc) V(cuMemAlloc, 3020, cuMemAlloc_v2)
     V(cuMemAlloc, 14000, cuMemAlloc_v3)
     V(cuMemFree, 2000, cuMemFree) V(cuMemFree, 3020, cuMemFree_v2) V(cuMemGetInfo, 3020, cuMemGetInfo_v2)

@@ -27,6 +27,8 @@ VERSION = 2
 PAGE_BYTES = 4096
 MAX_GPUS = 16
 SLOTS = 1024
+SERVICES = 16
+SERVICE_NAME = 64
 STATES = ("none", "running", "stopping", "closing", "drained")
 PPM = 1_000_000
 _OWNER = 0x3FFFFFFF
@@ -45,7 +47,8 @@ class PageGpu(ctypes.Structure):
         ("util_ppm", ctypes.c_uint32),
         ("sm_activity_ppm", ctypes.c_uint32),
         ("quota_bytes", ctypes.c_uint64),
-        ("reserved", ctypes.c_uint32 * 4),
+        ("inflight_us", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32 * 3),
     )
 
 
@@ -61,8 +64,11 @@ class ControlLayout(ctypes.Structure):
         ("heartbeat_ns", ctypes.c_uint64),
         ("stale_after_ms", ctypes.c_uint32),
         ("stale_rate_ppm", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint8 * 24),
+        ("services_seq", ctypes.c_uint32),
+        ("floor_ppm", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint8 * 16),
         ("gpus", PageGpu * MAX_GPUS),
+        ("services", (ctypes.c_char * SERVICE_NAME) * SERVICES),
     )
 
 
@@ -104,7 +110,8 @@ class UsageGpu(ctypes.Structure):
         ("tokens_ns", ctypes.c_int64),
         ("refilled_ns", ctypes.c_uint64),
         ("orphaned_bytes", ctypes.c_uint64),
-        ("reserved_more", ctypes.c_uint64 * 2),
+        ("floor_tokens_ns", ctypes.c_int64),
+        ("floor_refilled_ns", ctypes.c_uint64),
     )
 
 
@@ -224,6 +231,24 @@ class ControlPage:
         record.sm_activity_ppm = round(order.sm_activity_frac * PPM)
         layout.seq += 1
         self.heartbeat()
+
+    def obey(self, services: Sequence[Path], inflight_s: float = 0.0) -> None:
+        """Has the job's launches wait while one of these services is busy, by their busy pages, which lie beside this.
+
+        `inflight_s` bounds the GPU time that the job may have in flight then; 0 leaves it to the shim's default.
+        """
+        names = [path.name.encode() for path in services if path.parent == self.path.parent][:SERVICES]
+        layout, wanted_us = self._layout, round(inflight_s * 1e6)
+        for i in range(layout.gpu_count):
+            if layout.gpus[i].inflight_us != wanted_us:
+                layout.gpus[i].inflight_us = wanted_us
+        padded = names + [b""] * (SERVICES - len(names))
+        if [bytes(layout.services[i].value) for i in range(SERVICES)] == padded:
+            return
+        layout.services_seq += 1 + layout.services_seq % 2
+        for i, name in enumerate(padded):
+            layout.services[i].value = name
+        layout.services_seq += 1
 
     def set_quota(self, quota_bytes: int, uuid: str | None = None) -> None:
         """Publishes how much memory the job may hold on one GPU, from now on; 0 leaves it to its environment."""

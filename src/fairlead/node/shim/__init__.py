@@ -104,6 +104,11 @@ def environment(
     return variables
 
 
+def observing_environment(library: Path, busy: Path) -> dict[str, str]:
+    """The variables by which a service is only observed: its busy page tells when it is at work."""
+    return {"LD_PRELOAD": str(library), "FAIRLEAD_SHIM_BUSY": str(busy)}
+
+
 def _fingerprint(compiler: str, flags: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for source in sources():

@@ -111,7 +111,8 @@ bool control_is_open(const struct gpu *gpu) {
     }
     const struct page_gpu *record = record_of(mapped, gpu);
     if (UNLIKELY(!record || atomic_load_explicit(&record->frozen, memory_order_relaxed) ||
-                 atomic_load_explicit(&record->rate_ppm, memory_order_relaxed) < FULL_RATE)) {
+                 atomic_load_explicit(&record->rate_ppm, memory_order_relaxed) < FULL_RATE ||
+                 services_busy(gpu))) {
         return false;
     }
     if (UNLIKELY(++ticks % CHECK_EVERY == 0) && is_stale(mapped, now_ns())) {
@@ -181,9 +182,15 @@ uint64_t control_quota(const uint8_t uuid[16]) {
     return record ? atomic_load_explicit(&record->quota_bytes, memory_order_acquire) : 0;
 }
 
-int64_t control_inflight_ns(void) {
+const struct control_page *control_page_now(void) {
+    return atomic_load_explicit(&page, memory_order_acquire);
+}
+
+int64_t control_inflight_ns(const struct gpu *gpu) {
     const struct control_page *mapped = atomic_load_explicit(&page, memory_order_acquire);
-    uint32_t us = mapped ? atomic_load_explicit(&mapped->inflight_us, memory_order_relaxed) : 0;
+    const struct page_gpu *record = mapped ? record_of(mapped, gpu) : NULL;
+    uint32_t us = record ? atomic_load_explicit(&record->inflight_us, memory_order_relaxed) : 0;
+    us = us || !mapped ? us : atomic_load_explicit(&mapped->inflight_us, memory_order_relaxed);
     return (int64_t)(us ? us : INFLIGHT_US) * 1000;
 }
 

@@ -99,7 +99,9 @@ CUcontext context_seen(void) {
     if (known || real.cuCtxGetDevice(&device) != CUDA_SUCCESS) {
         return handle;
     }
-    signals_arm(); /* for a program whose cuInit went past us */
+    if (!is_observed()) {
+        signals_arm(); /* for a program whose cuInit went past us */
+    }
     bool primary = is_primary(handle, device);
     pthread_mutex_lock(&lock);
     if (!known_context(handle) && context_count < MAX_CONTEXTS) {

@@ -229,6 +229,18 @@ CUresult cuLaunch(CUfunction f);
 CUresult cuLaunchGrid(CUfunction f, int width, int height);
 CUresult cuLaunchGridAsync(CUfunction f, int width, int height, CUstream stream);
 
+CUresult cuCtxSynchronize(void);
+CUresult cuStreamSynchronize(CUstream stream);
+CUresult cuStreamSynchronize_ptsz(CUstream stream);
+CUresult cuStreamQuery(CUstream stream);
+CUresult cuStreamQuery_ptsz(CUstream stream);
+CUresult cuEventRecord(CUevent event, CUstream stream);
+CUresult cuEventRecord_ptsz(CUevent event, CUstream stream);
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags);
+CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned flags);
+CUresult cuEventSynchronize(CUevent event);
+CUresult cuEventQuery(CUevent event);
+
 /* Called, not hooked. */
 CUresult cuDeviceGetCount(int *count);
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device);
@@ -238,10 +250,7 @@ CUresult cuCtxGetCurrent(CUcontext *out);
 CUresult cuCtxGetDevice(CUdevice *out);
 CUresult cuCtxPushCurrent_v2(CUcontext context);
 CUresult cuCtxPopCurrent_v2(CUcontext *out);
-CUresult cuCtxSynchronize(void);
 CUresult cuEventCreate(CUevent *out, unsigned flags);
-CUresult cuEventRecord(CUevent event, CUstream stream);
-CUresult cuEventQuery(CUevent event);
 CUresult cuEventElapsedTime(float *ms, CUevent start, CUevent end);
 CUresult cuEventDestroy_v2(CUevent event);
 CUresult cuStreamIsCapturing(CUstream stream, int *status);
@@ -348,6 +357,17 @@ int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory);
     HOOK(cuLaunchCooperativeKernelMultiDevice, "cuLaunchCooperativeKernelMultiDevice", 9000, 0)    \
     HOOK(cuGraphLaunch, "cuGraphLaunch", 10000, CU_GET_PROC_LEGACY_STREAM)                         \
     HOOK(cuGraphLaunch_ptsz, "cuGraphLaunch", 10000, CU_GET_PROC_PER_THREAD_STREAM)                \
+    HOOK(cuCtxSynchronize, "cuCtxSynchronize", 2000, 0)                                            \
+    HOOK(cuStreamSynchronize, "cuStreamSynchronize", 2000, CU_GET_PROC_LEGACY_STREAM)              \
+    HOOK(cuStreamSynchronize_ptsz, "cuStreamSynchronize", 7000, CU_GET_PROC_PER_THREAD_STREAM)     \
+    HOOK(cuStreamQuery, "cuStreamQuery", 2000, CU_GET_PROC_LEGACY_STREAM)                          \
+    HOOK(cuStreamQuery_ptsz, "cuStreamQuery", 7000, CU_GET_PROC_PER_THREAD_STREAM)                 \
+    HOOK(cuEventRecord, "cuEventRecord", 2000, CU_GET_PROC_LEGACY_STREAM)                          \
+    HOOK(cuEventRecord_ptsz, "cuEventRecord", 7000, CU_GET_PROC_PER_THREAD_STREAM)                 \
+    HOOK(cuEventRecordWithFlags, "cuEventRecordWithFlags", 11010, CU_GET_PROC_LEGACY_STREAM)       \
+    HOOK(cuEventRecordWithFlags_ptsz, "cuEventRecordWithFlags", 11010, CU_GET_PROC_PER_THREAD_STREAM) \
+    HOOK(cuEventSynchronize, "cuEventSynchronize", 2000, 0)                                        \
+    HOOK(cuEventQuery, "cuEventQuery", 2000, 0)                                                    \
     HOOK(cuLaunch, "cuLaunch", 2000, 0)                                                            \
     HOOK(cuLaunchGrid, "cuLaunchGrid", 2000, 0)                                                    \
     HOOK(cuLaunchGridAsync, "cuLaunchGridAsync", 2000, 0)
@@ -494,8 +514,8 @@ COPIES(SYNC_DECLARED, ASYNC_DECLARED)
 #define CALLED(CALL)                                                                                   \
     CALL(cuDeviceGetCount) CALL(cuDeviceGetUuid) CALL(cuDevicePrimaryCtxRetain)                        \
     CALL(cuDevicePrimaryCtxGetState) CALL(cuCtxGetCurrent) CALL(cuCtxGetDevice)                        \
-    CALL(cuCtxPushCurrent_v2) CALL(cuCtxPopCurrent_v2) CALL(cuCtxSynchronize) CALL(cuEventCreate)      \
-    CALL(cuEventRecord) CALL(cuEventQuery) CALL(cuEventElapsedTime) CALL(cuEventDestroy_v2)            \
+    CALL(cuCtxPushCurrent_v2) CALL(cuCtxPopCurrent_v2) CALL(cuEventCreate)                             \
+    CALL(cuEventElapsedTime) CALL(cuEventDestroy_v2)            \
     CALL(cuStreamIsCapturing) CALL(cuThreadExchangeStreamCaptureMode) CALL(cuStreamGetCaptureInfo_v2)  \
     CALL(cuDeviceGetMemPool) CALL(cuMemPoolGetAttribute) CALL(cuMemPoolTrimTo) CALL(cuDeviceGraphMemTrim) \
     CALL(cuMemGetAddressRange_v2)

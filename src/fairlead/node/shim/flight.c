@@ -158,7 +158,8 @@ void flight_mark(struct gpu *gpu, CUstream stream, int64_t covers_ns) {
 
 void flight_hold(struct gpu *gpu) {
     poll();
-    int64_t cap = control_inflight_ns(), began = 0;
+    int64_t cap = control_inflight_ns(gpu), began = 0;
+    int64_t nap = cap / 32 < HOLD_NAP_NS ? cap / 32 + 1 : HOLD_NAP_NS; /* a small cap leaves little to sleep through */
     while (atomic_load(&outstanding_ns[gpu->ordinal]) >= cap && !atomic_load(&closing)) {
         int64_t now = now_ns();
         began = began ? began : now;
@@ -166,7 +167,7 @@ void flight_hold(struct gpu *gpu) {
             COUNT(cap_timeouts, 1);
             break;
         }
-        nap_ns(HOLD_NAP_NS);
+        nap_ns(nap);
         poll();
     }
     if (began) {

@@ -17,6 +17,8 @@ static void in_child(void) {
     flight_after_fork();
     devices_after_fork();
     control_after_fork();
+    observe_after_fork();
+    services_after_fork();
     drain_after_fork();
     signals_after_fork();
 }

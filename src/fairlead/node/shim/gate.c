@@ -17,6 +17,9 @@
 #define NAP_AT_LEAST_NS 50000ll
 #define NAP_AT_MOST_NS MS_NS /* so long may a change of the agent's mind go unseen */
 #define FROZEN_NAP_NS 500000ll
+#define BUSY_NAP_NS 50000ll  /* between two looks at a service that is busy */
+#define FLOOR_PPM 50000u     /* what a job gets beside a service that never rests */
+#define STARVED_AFTER_NS (100 * MS_NS) /* of a service's work without a pause */
 #define QUANTA 8             /* markers per cap */
 #define LAUNCHES_PER_QUANTUM 256
 #define TIMED_EARLY 4u       /* timings of a new entry before chance decides */
@@ -79,8 +82,52 @@ static int64_t bucket_wait_ns(const struct gpu *gpu, uint32_t rate_ppm, int64_t 
     return wait < NAP_AT_LEAST_NS ? NAP_AT_LEAST_NS : wait > NAP_AT_MOST_NS ? NAP_AT_MOST_NS : wait;
 }
 
+/* The floor. Beside a service that has not rested for STARVED_AFTER_NS the job gets a small part of the time, paid for
+ * launch by launch; as soon as the service rests, all of that begins anew. */
+static bool floor_allows(struct usage_gpu *bucket, uint32_t floor_ppm, int64_t now) {
+    int64_t first = -STARVED_AFTER_NS * (int64_t)floor_ppm / (int64_t)FULL_RATE;
+    uint64_t last = atomic_load(&bucket->floor_refilled_ns);
+    if (!last || now - (int64_t)last > STARVED_AFTER_NS) { /* it was at rest, or nobody has wanted to launch */
+        if (atomic_compare_exchange_strong(&bucket->floor_refilled_ns, &last, (uint64_t)now)) {
+            int64_t owed = atomic_load(&bucket->floor_tokens_ns);
+            atomic_store(&bucket->floor_tokens_ns, last && owed < first ? owed : first);
+        }
+        return false;
+    }
+    if (now > (int64_t)last && atomic_compare_exchange_strong(&bucket->floor_refilled_ns, &last, (uint64_t)now)) {
+        atomic_fetch_add(&bucket->floor_tokens_ns, (now - (int64_t)last) * (int64_t)floor_ppm / (int64_t)FULL_RATE);
+    }
+    return atomic_load(&bucket->floor_tokens_ns) > 0;
+}
+
+static void floor_rest(struct usage_gpu *bucket) {
+    if (atomic_load_explicit(&bucket->floor_refilled_ns, memory_order_relaxed)) {
+        atomic_store(&bucket->floor_refilled_ns, 0);
+    }
+}
+
+/* Whether a launch of so long must wait for a service. */
+static bool must_yield(const struct gpu *gpu, int64_t charge_ns, int64_t now) {
+    struct usage_gpu *bucket = usage_gpu(gpu->usage_index), *mine = &own[gpu->ordinal];
+    if (!services_busy(gpu)) {
+        floor_rest(bucket);
+        floor_rest(mine);
+        return false;
+    }
+    const struct control_page *page = control_page_now();
+    uint32_t told = page ? atomic_load_explicit(&page->floor_ppm, memory_order_relaxed) : 0;
+    uint32_t floor_ppm = told ? told : FLOOR_PPM;
+    bool all = floor_allows(bucket, floor_ppm, now), one = floor_allows(mine, floor_ppm, now);
+    if (!all || !one) {
+        return true;
+    }
+    atomic_fetch_sub(&bucket->floor_tokens_ns, charge_ns);
+    atomic_fetch_sub(&mine->floor_tokens_ns, charge_ns);
+    return false;
+}
+
 /* Waits until a launch may go; gives whether the rate was limited. */
-static bool wait_for_turn(const struct gpu *gpu) {
+static bool wait_for_turn(const struct gpu *gpu, int64_t charge_ns) {
     int64_t began = 0;
     bool limited = true;
     for (;;) {
@@ -93,6 +140,8 @@ static bool wait_for_turn(const struct gpu *gpu) {
         if (!wish.frozen) {
             limited = wish.rate_ppm < FULL_RATE;
             wait = limited ? bucket_wait_ns(gpu, wish.rate_ppm, now) : 0;
+            bool stopping = atomic_load(&stopping_until) != 0; /* it has little time to write its checkpoint */
+            wait = !wait && !stopping && must_yield(gpu, charge_ns, now) ? BUSY_NAP_NS : wait;
         }
         if (!wait) {
             break;
@@ -136,8 +185,8 @@ static __attribute__((noinline)) bool enter_slowly(struct ticket *ticket, struct
         flight_hold(ticket->gpu);
         ticket->mark_ns = atomic_exchange(&flow->unmarked_ns, 0);
     }
-    /* Last, so that nothing slips through a freeze that came while it was held. */
-    bool limited = wait_for_turn(ticket->gpu);
+    /* Last, so that nothing slips through a freeze, or past a service, that came while it was held. */
+    bool limited = wait_for_turn(ticket->gpu, charge);
     if (!estimate) {
         atomic_fetch_add(&cost->guessed_ns, limited ? GUESS_NS : 0);
     }
@@ -164,7 +213,7 @@ bool gate_enter(struct ticket *ticket, const void *function, uint64_t blocks, CU
     struct cost *cost = cost_of(function, blocks);
     struct flow *flow = flow_of(stream, gpu);
     int64_t estimate = atomic_load_explicit(&cost->estimate_ns, memory_order_relaxed);
-    int64_t quantum = control_inflight_ns() / QUANTA;
+    int64_t quantum = control_inflight_ns(gpu) / QUANTA;
     bool added = false;
     if (LIKELY(estimate && until_timed > 1 && control_is_open(gpu))) {
         int64_t least = quantum / LAUNCHES_PER_QUANTUM, weight = estimate > least ? estimate : least;

@@ -43,6 +43,10 @@ GRAPH(cuGraphLaunch_ptsz, PER_THREAD)
 EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUlaunchParams *list, unsigned count, unsigned flags) {
     NEEDS(cuLaunchCooperativeKernelMultiDevice);
     /* One part per GPU. Each is charged to the GPU of the calling thread: close enough for a deprecated call. */
+    if (is_observed()) {
+        observe_launch(list && count ? list[0].stream : NULL, NULL);
+        return real.cuLaunchCooperativeKernelMultiDevice(list, count, flags);
+    }
     struct ticket tickets[MAX_GPUS];
     bool open[MAX_GPUS] = {false};
     for (unsigned i = 0; list && i < count && i < MAX_GPUS; i++) {

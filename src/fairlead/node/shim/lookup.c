@@ -92,7 +92,7 @@ EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **out, int version,
 EXPORT CUresult cuInit(unsigned flags) {
     NEEDS(cuInit);
     CUresult result = real.cuInit(flags);
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS && !is_observed()) { /* how a service ends is its own affair */
         signals_arm();
     }
     return result;

@@ -1,4 +1,4 @@
-/* The two files that a job shares with the agent. `fairlead/node/guard/control_page.py` states the same layout; a test compares them.
+/* The files that jobs share with the agent. `fairlead/node/guard/control_page.py` states the same layout; a test compares them.
  *
  * Control page: 4 KiB, written by the agent alone, mapped read-only by the job. One record per GPU, found by UUID; a
  * record whose UUID is all zero stands for every GPU without its own. `seq` is odd while the agent writes.
@@ -26,6 +26,10 @@
 #define PAGE_BYTES 4096u
 #define MAX_GPUS 16u
 #define SLOTS 1024u
+#define BUSY_MAGIC 0x5953424c52494146ull /* "FAIRLBSY" */
+#define BUSY_PROCESSES 64u
+#define SERVICES 16u
+#define SERVICE_NAME 64u
 
 struct page_gpu {
     uint8_t uuid[16];
@@ -36,7 +40,8 @@ struct page_gpu {
     _Atomic uint32_t util_ppm;
     _Atomic uint32_t sm_activity_ppm;
     _Atomic uint64_t quota_bytes; /* of device memory; 0: the page sets none */
-    uint32_t reserved[4];
+    _Atomic uint32_t inflight_us; /* most GPU time in flight on this GPU; 0: the page's */
+    uint32_t reserved[3];
 };
 
 struct control_page {
@@ -48,8 +53,11 @@ struct control_page {
     _Atomic uint64_t heartbeat_ns;   /* CLOCK_MONOTONIC of the agent's last sign of life */
     _Atomic uint32_t stale_after_ms; /* the agent counts as gone after this long; 0: the shim's default */
     _Atomic uint32_t stale_rate_ppm; /* the rate that then holds; 0: the shim's default */
-    uint8_t reserved[24];
+    _Atomic uint32_t services_seq; /* odd while the names below are written; another number: read them again */
+    _Atomic uint32_t floor_ppm;    /* what a job gets beside a service that never rests; 0: the shim's default */
+    uint8_t reserved[16];
     struct page_gpu gpus[MAX_GPUS];
+    char services[SERVICES][SERVICE_NAME]; /* busy pages to obey, beside this file; "" : none */
 };
 
 enum process_state { STATE_NONE = 0, STATE_RUNNING = 1, STATE_STOPPING = 2, STATE_CLOSING = 3, STATE_DRAINED = 4 };
@@ -89,7 +97,8 @@ struct usage_gpu {
     _Atomic int64_t tokens_ns; /* GPU time the job may still take; negative: owed */
     _Atomic uint64_t refilled_ns;
     _Atomic uint64_t orphaned_bytes; /* exported by processes that have died; held while somebody has imported memory */
-    uint64_t reserved_more[2];
+    _Atomic int64_t floor_tokens_ns; /* GPU time it may take although the service is busy; negative: not yet */
+    _Atomic uint64_t floor_refilled_ns; /* 0: the service was at rest when it was last looked at */
 };
 
 struct usage_page {
@@ -104,6 +113,41 @@ struct usage_page {
     struct usage_slot slots[SLOTS];
 };
 
+/* What one process of a service does on one GPU. All times are CLOCK_MONOTONIC. */
+struct busy_mark {
+    _Atomic uint64_t since_ns;   /* when this stretch of work began; 0: it is idle */
+    _Atomic uint64_t touched_ns; /* its last launch, or look at whether work is done */
+    _Atomic uint64_t idle_ns;    /* when the last stretch ended */
+    _Atomic uint64_t busy_ns;    /* of all stretches that have ended */
+    _Atomic uint64_t stretches;  /* begun */
+    _Atomic uint32_t waiting;    /* threads in a call that waits for the GPU */
+    _Atomic uint32_t lease_us;   /* work that nobody waits for counts as done so long after `touched_ns` */
+    _Atomic uint32_t linger_us;  /* a pause shorter than this is one inside a request: it counts as busy */
+    uint32_t reserved;
+    _Atomic uint64_t requests;   /* stretches after a pause longer than the linger */
+};
+
+struct busy_process {
+    struct shared_lock owner; /* held while the process lives: a mark is worth nothing without it */
+    _Atomic uint32_t pid;
+    uint32_t reserved[3];
+    struct busy_mark marks[MAX_GPUS]; /* as `gpus` of the page */
+};
+
+/* Busy page: written by the processes of one service, mapped read-only by the offline jobs of its GPUs. */
+struct busy_page {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t process_count;
+    _Atomic uint32_t processes_used; /* how many slots ever had an owner */
+    uint32_t gpu_count;
+    uint8_t reserved[40];
+    uint8_t gpus[MAX_GPUS][16]; /* UUIDs; all zero stands for every GPU */
+    struct busy_process processes[BUSY_PROCESSES];
+};
+
+_Static_assert(sizeof(struct busy_mark) == 64, "busy_mark");
+_Static_assert(sizeof(struct busy_process) == 1088, "busy_process");
 _Static_assert(sizeof(struct page_gpu) == 64, "page_gpu");
 _Static_assert(sizeof(struct control_page) <= PAGE_BYTES, "control_page");
 _Static_assert(sizeof(struct usage_gpu) == 64, "usage_gpu");

@@ -218,9 +218,27 @@ bool real_bind(void) {
     return true;
 }
 
+/* A service is only watched, and an offline job has no need to be watched: what a role does not need stays the driver's. */
+static bool wanted(const struct hook *hook) {
+    static const char *const waits[] = {"cuCtxSync", "cuStreamSync", "cuStreamQuery", "cuEvent"};
+    static const char *const works[] = {"cuLaunch", "cuGraphLaunch", "cuMemcpy", "cuMemset", "cuMemPrefetch",
+                                        "cuGetProc", "cuInit"};
+    for (size_t i = 0; i < sizeof waits / sizeof waits[0]; i++) {
+        if (strncmp(hook->name, waits[i], strlen(waits[i])) == 0) {
+            return is_observed();
+        }
+    }
+    for (size_t i = 0; i < sizeof works / sizeof works[0]; i++) {
+        if (strncmp(hook->name, works[i], strlen(works[i])) == 0) {
+            return true;
+        }
+    }
+    return !is_observed();
+}
+
 void *real_to_hook(void *pointer) {
     for (size_t i = 0; pointer && i < HOOK_COUNT; i++) {
-        if (*hooks[i].real == pointer || hooks[i].by_address == pointer) {
+        if (wanted(&hooks[i]) && (*hooks[i].real == pointer || hooks[i].by_address == pointer)) {
             return hooks[i].hook;
         }
     }

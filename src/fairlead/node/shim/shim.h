@@ -23,12 +23,16 @@
  *   has a bucket of its own beside it, since the job can write the shared one. Work in flight is capped, so that a
  *   freeze takes effect within the cap plus the longest kernel. At rate 1 the buckets are skipped and only the cap
  *   remains. Nothing is charged, timed or held back while the stream is being captured into a graph.
+ * Services (observe.c, services.c). With FAIRLEAD_SHIM_BUSY the process is one of a service: it is only observed. What it
+ *   launches marks it busy on its page until somebody has seen that it is done. The offline jobs of the same GPUs read
+ *   that page, and their launches wait while a service is busy, down to a floor.
  * Children (settings.c, exec.c). The settings are those that the program was started with, whatever it does to its
  *   environment, and the programs that it starts get them too.
  * Leaving (signals.c, drain.c). See below.
  *
  * ENVIRONMENT
  *   FAIRLEAD_SHIM_PAGE      control page (page.h). Unset: rate 1, never frozen.
+ *   FAIRLEAD_SHIM_BUSY      busy page of a service, whose processes are observed and never held back.
  *   FAIRLEAD_SHIM_USAGE     usage page, shared by the job's processes. Unset: quota and bucket are per process.
  *   FAIRLEAD_SHIM_QUOTA     bytes for every GPU; or a comma list by CUDA ordinal; or GPU-<uuid>=bytes, comma separated.
  *                           Holds where the control page sets none. Unset, empty or 0: no limit.
@@ -276,7 +280,8 @@ struct wish {
 bool control_is_open(const struct gpu *gpu);
 struct wish control_wish(const struct gpu *gpu, int64_t now_ns);
 uint64_t control_quota(const uint8_t uuid[16]); /* 0: the page says nothing */
-int64_t control_inflight_ns(void);
+int64_t control_inflight_ns(const struct gpu *gpu);
+const struct control_page *control_page_now(void); /* NULL: none */
 void control_after_fork(void);
 
 /* ---- cost.c: how long a launch will take ---- */
@@ -312,6 +317,26 @@ int flight_relax(void);
 void flight_restore(int mode);
 void flight_after_fork(void);
 
+/* ---- observe.c: a service's side of its busy page ---- */
+
+extern _Atomic int observing; /* -1: not looked yet */
+int observe_look(void);
+/* Whether this process is one of a service. */
+static inline bool is_observed(void) {
+    int known = atomic_load_explicit(&observing, memory_order_relaxed);
+    return UNLIKELY(known < 0) ? observe_look() : known;
+}
+void observe_launch(CUstream stream, const struct gpu *gpu);
+/* A copy that waits has come back: its stream has nothing left. */
+void observe_waited(CUstream stream);
+void observe_after_fork(void);
+
+/* ---- services.c: an offline job's side ---- */
+
+/* Whether a service on this GPU is at work. Cheap: a few loads for each of its processes. */
+bool services_busy(const struct gpu *gpu);
+void services_after_fork(void);
+
 /* ---- gate.c ---- */
 
 struct ticket {
@@ -331,6 +356,10 @@ void gate_after_fork(void);
 /* A call that hands work to the GPU; `size` is what its duration goes by (blocks, bytes). */
 #define GATED(function, size, stream, call)                                           \
     do {                                                                              \
+        if (UNLIKELY(is_observed())) {                                                \
+            observe_launch((stream), NULL);                                           \
+            return call;                                                              \
+        }                                                                             \
         struct ticket ticket;                                                         \
         if (LIKELY(!gate_enter(&ticket, (function), (uint64_t)(size), (stream)))) {   \
             return call;                                                              \
