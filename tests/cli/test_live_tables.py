@@ -12,7 +12,8 @@ from fairlead.cli.top import frame
 JOB: dict[str, Any] = {
     "id": 7, "name": "train", "user": "ann", "kind": "training", "state": "running", "phase": "", "reason": "placed",
     "detail": "", "wait_reason": None, "command": ["python", "train.py"], "cwd": "/work", "gpus": 2, "min_gpus": 2,
-    "max_gpus": 2, "memory_mib": 20480.0, "profile": "generic", "priority": 0, "deadline_s": 7200.0,
+    "max_gpus": 2, "memory_mib": 20480.0, "profile": "generic", "application": "",
+    "priority": 0, "deadline_s": 7200.0,
     "estimate_s": None, "slo_s": None, "placement": ["n0:0", "n0:1"], "shared": True, "sm_share": 0.5, "attempt": 1,
     "failures": 0, "epochs_done": 3, "epochs": 10, "epoch_s": 60.0, "loss": 0.123456, "submitted_at_s": 1000.0,
     "started_at_s": 1010.0, "ended_at_s": None, "exit_code": None, "energy_j": 7200.0, "is_fake": True,

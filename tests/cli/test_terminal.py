@@ -24,7 +24,8 @@ OBEYED = ("Cc", "Cf", "Cs", "Zl", "Zp")
 JOB: dict[str, Any] = {
     "id": 1, "name": HOSTILE, "user": HOSTILE, "kind": "training", "state": "waiting", "phase": "", "reason": HOSTILE,
     "detail": f"{HOSTILE}\nsecond line", "wait_reason": HOSTILE, "command": ["python", HOSTILE], "cwd": HOSTILE,
-    "gpus": 1, "min_gpus": 1, "max_gpus": 1, "memory_mib": 0.0, "profile": HOSTILE, "priority": 0, "deadline_s": None,
+    "gpus": 1, "min_gpus": 1, "max_gpus": 1, "memory_mib": 0.0, "profile": HOSTILE, "application": HOSTILE,
+    "priority": 0, "deadline_s": None,
     "estimate_s": None, "slo_s": None, "placement": [], "shared": False, "sm_share": 1.0, "attempt": 1, "failures": 0,
     "epochs_done": None, "epochs": None, "epoch_s": None, "loss": None, "submitted_at_s": 0.0, "started_at_s": None,
     "ended_at_s": None, "exit_code": None, "energy_j": None, "energy_at_s": None,

@@ -11,6 +11,7 @@ import pytest
 
 from fairlead.errors import InputError, RunError
 from fairlead.live import forecasts
+from fairlead.live.api.schemas.accounts import UserUsageView
 from fairlead.live.engines.engine import GpuReading
 from fairlead.live.forecasts import BusyError, Forecasts, Simulator
 from fairlead.live.history import HistoryRecorder
@@ -109,6 +110,11 @@ def test_usage_counts_what_users_hold_held_used_and_owe(make_world: MakeWorld, h
     ann = usage.by_user()["ann"]
     assert (ann.gpus, ann.gpu_s, ann.energy_j, ann.late_jobs) == (0, 400.0, 500.0, 0)
     assert usage.by_user()["ben"].gpus == 1
+
+
+def test_usage_over_http_tells_parts_of_gpus() -> None:
+    shown = UserUsageView(user="ann", jobs={}, gpus=0.25, late_jobs=0, gpu_s=1.0, energy_j=0.0, cost_usd=None)
+    assert shown.gpus == 0.25
 
 
 def test_usage_over_http_is_everybodys_to_operators_and_ones_own_to_users(make_world: MakeWorld) -> None:

@@ -92,7 +92,7 @@ class UserUsageView(Shape):
 
     user: str
     jobs: dict[StateWord, int]
-    gpus: int
+    gpus: float = Field(description="Held now; parts of GPUs count as such.")
     late_jobs: int
     gpu_s: float
     energy_j: float
