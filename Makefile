@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Which tests stay together and which come first: tests/conftest.py.
-PARALLEL := -n 2 --no-loadscope-reorder
+# Four workers on two cores: half of the time of a live test is waiting. Which tests stay together and which come first: tests/conftest.py.
+PARALLEL := -n 4 --no-loadscope-reorder
 
 .PHONY: run demo-page compare test test-fast setup install lint types layers wheel docs bench clean
 

@@ -48,12 +48,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With several workers: tests of a file share what they set up, so they stay together, and all of Slurm's."""
+    """With several workers: tests of a file share what they set up, so they stay together, and all of Slurm's.
+
+    Pages of the documentation share nothing, and together they would take longer than anything else: each by itself.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
+            if file.endswith("docs/test_blocks.py"):
+                return nodeid
             return file.rpartition("/")[0] if "/slurm/" in file else file
 
     return ByFile(config, log)
